@@ -1,0 +1,159 @@
+//! Reading TOML with the place of every key and value at hand, so that errors can name it.
+
+use crate::error::{nearest, shorten};
+use crate::{Error, MAX_TEXT, Result};
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A TOML document.
+pub(crate) struct Document<'a> {
+    text: &'a str,
+    table: Spanned<DeTable<'a>>,
+}
+
+impl<'a> Document<'a> {
+    /// Parses `text`; `what` names the file in the error for one that is too long.
+    pub fn parse(text: &'a str, what: &'static str) -> Result<Self> {
+        if text.len() > MAX_TEXT {
+            return Err(Error::TooLong { what, found: text.len() });
+        }
+        let table = DeTable::parse(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let before = &text[..text.floor_char_boundary(at)];
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            Error::Syntax { line, column, message: shorten_message(error.message()) }
+        })?;
+        Ok(Self { text, table })
+    }
+
+    /// The document's keys.
+    pub fn fields(&self) -> Fields<'_> {
+        Fields { text: self.text, name: String::new(), table: self.table.get_ref() }
+    }
+}
+
+fn shorten_message(message: &str) -> String {
+    message.lines().map(|line| line.chars().take(100).collect::<String>()).collect::<Vec<_>>().join(", ")
+}
+
+/// The keys of one table of a document.
+#[derive(Clone)]
+pub(crate) struct Fields<'d> {
+    text: &'d str,
+    /// How the table is called in errors; empty for the document itself.
+    pub name: String,
+    table: &'d DeTable<'d>,
+}
+
+/// One value, with its place.
+#[derive(Clone)]
+pub(crate) struct Field<'d> {
+    text: &'d str,
+    /// Line and key, for errors.
+    pub place: String,
+    span: Range<usize>,
+    pub value: &'d DeValue<'d>,
+}
+
+impl<'d> Fields<'d> {
+    /// All keys with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'d str, Field<'d>)> + '_ {
+        self.table.iter().map(|(key, value)| (key.get_ref().as_ref(), self.field(key.get_ref(), value)))
+    }
+
+    /// One key's value.
+    pub fn get(&self, key: &str) -> Option<Field<'d>> {
+        self.table.get(key).map(|value| self.field(key, value))
+    }
+
+    /// An error if a key is not among the known ones.
+    pub fn only(&self, known: &[&str]) -> Result<()> {
+        for (key, field) in self.iter() {
+            if !known.contains(&key) {
+                return Err(field.unknown(key, known));
+            }
+        }
+        Ok(())
+    }
+
+    fn field(&self, key: &str, value: &'d Spanned<DeValue<'d>>) -> Field<'d> {
+        let line = line_of(self.text, value.span().start);
+        let dot = if self.name.is_empty() { "" } else { "." };
+        let place = format!("line {line}, {}{dot}{}", self.name, shorten(key));
+        Field { text: self.text, place, span: value.span(), value: value.get_ref() }
+    }
+}
+
+impl<'d> Field<'d> {
+    /// An error that shows this value.
+    pub fn error(&self, expected: impl Into<String>) -> Error {
+        let found = self.text.get(self.span.clone()).unwrap_or_default();
+        Error::value(&self.place, format!("`{}`", shorten(found)), expected)
+    }
+
+    /// The error for a key that is not known.
+    pub fn unknown(&self, key: &str, known: &[&str]) -> Error {
+        Error::UnknownKey {
+            place: format!("line {}", line_of(self.text, self.span.start)),
+            key: shorten(key),
+            nearest: nearest(key, known.iter().copied()),
+            known: known.join(", "),
+        }
+    }
+
+    /// A whole number within bounds.
+    pub fn int(&self, min: u32, max: u32) -> Result<u32> {
+        let number = self.value.as_integer().and_then(|i| i64::from_str_radix(i.as_str(), i.radix()).ok());
+        match number.and_then(|n| u32::try_from(n).ok()) {
+            Some(n) if (min..=max).contains(&n) => Ok(n),
+            _ => Err(self.error(format!("a whole number from {min} to {max}"))),
+        }
+    }
+
+    /// A number from `min` up to but not including `max`.
+    pub fn real(&self, min: f64, max: f64) -> Result<f64> {
+        let number = match self.value {
+            DeValue::Integer(i) => i64::from_str_radix(i.as_str(), i.radix()).ok().map(|n| n as f64),
+            DeValue::Float(f) => f.as_str().parse().ok(),
+            _ => None,
+        };
+        match number {
+            Some(n) if n >= min && n < max => Ok(n),
+            _ => Err(self.error(format!("a number from {min} to below {max}"))),
+        }
+    }
+
+    /// `true` or `false`.
+    pub fn flag(&self) -> Result<bool> {
+        self.value.as_bool().ok_or_else(|| self.error("true or false"))
+    }
+
+    /// A string.
+    pub fn text(&self) -> Result<&'d str> {
+        self.value.as_str().ok_or_else(|| self.error("a string in quotes"))
+    }
+
+    /// A list; `expected` says of what.
+    pub fn list(&self, expected: &str) -> Result<Vec<Field<'d>>> {
+        let array = self.value.as_array().ok_or_else(|| self.error(expected))?;
+        Ok((0..array.len())
+            .map(|i| {
+                let value = &array[i];
+                let place = format!("{}[{i}]", self.place);
+                Field { text: self.text, place, span: value.span(), value: value.get_ref() }
+            })
+            .collect())
+    }
+
+    /// A table, called `name` in errors.
+    pub fn table(&self, name: &str) -> Result<Fields<'d>> {
+        let table = self.value.as_table().ok_or_else(|| self.error(format!("a table [{name}]")))?;
+        Ok(Fields { text: self.text, name: name.to_string(), table })
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
+}

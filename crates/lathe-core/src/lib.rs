@@ -1,0 +1,28 @@
+//! The architecture language of lathe: what a Transformer is, and what it costs.
+//!
+//! - [`notation`]: `(sff)x5 (f)x9`, the one string that describes a stack of blocks.
+//! - [`model`]: the model file, that is the stack plus its frame (widths, embedding, positions).
+//! - [`block`], [`cost`]: what a block is to everybody who does not compute with it.
+//! - [`space`]: a model with choices in it, to count, sample, mutate and cross.
+//!
+//! This crate has no tensors, does no I/O beyond strings and knows no single block: the blocks and
+//! the backbones come in through a [`Registry`].
+
+pub mod block;
+pub mod cost;
+mod error;
+mod fields;
+pub mod model;
+pub mod notation;
+pub mod space;
+
+pub use block::{Backbone, Block, BlockKind, Domain, Knob, Positions, Registry};
+pub use cost::{Cost, Setting};
+pub use error::{Error, Result};
+pub use model::{Activation, Frame, Model, Norm, Spec};
+pub use space::Space;
+
+/// The most blocks an architecture may have.
+pub const MAX_BLOCKS: usize = 10_000;
+/// The most bytes a model file, a space file or a notation string may have.
+pub const MAX_TEXT: usize = 1 << 20;

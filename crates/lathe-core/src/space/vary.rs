@@ -1,0 +1,126 @@
+//! Sampling, mutation and crossover: three ways of wishing for genes, one way of choosing them.
+//!
+//! Genes are chosen one after the other, each among the values that leave a valid architecture given
+//! those chosen before. A wish that is among them is granted; otherwise the choice is uniform. So
+//! everything stays inside the space, and sampling with no wishes draws choice by choice, as LTS does.
+
+use super::{Genome, Slot, SlotGenes, Space};
+use num_bigint::BigUint;
+use rand::{Rng, RngExt};
+
+/// How [`Space::sample`] draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sampling {
+    /// Each choice uniform, one after the other, as the authors of LTS do.
+    Choices,
+    /// Uniform over architectures, which favours the deepest, of which there are most.
+    Architectures,
+}
+
+/// The values a gene would like to have, best first.
+type Wish = [Option<u32>; 2];
+
+impl Space {
+    /// Draws an architecture.
+    pub fn sample<R: Rng>(&self, sampling: Sampling, rng: &mut R) -> Genome {
+        match sampling {
+            Sampling::Choices => self.choose(&[], |_, _| [None, None], rng),
+            Sampling::Architectures => {
+                let index = below(&self.size(), rng);
+                self.nth(&index).expect("an index below the size of the space")
+            }
+        }
+    }
+
+    /// Chooses each gene anew with this probability.
+    pub fn mutate<R: Rng>(&self, parent: &Genome, probability: f64, rng: &mut R) -> Genome {
+        let keep = |old: [Option<u32>; 2], rng: &mut R| [old[0].filter(|_| !rng.random_bool(probability)), None];
+        self.choose(&[parent], keep, rng)
+    }
+
+    /// Takes each gene from either parent.
+    pub fn crossover<R: Rng>(&self, mother: &Genome, father: &Genome, rng: &mut R) -> Genome {
+        let either = |[a, b]: [Option<u32>; 2], rng: &mut R| if rng.random_bool(0.5) { [a, b] } else { [b, a] };
+        self.choose(&[mother, father], either, rng)
+    }
+
+    /// Chooses all genes; `wish` turns what the parents have at a gene into what is wished for.
+    fn choose<R: Rng>(&self, parents: &[&Genome], wish: impl Fn(Wish, &mut R) -> Wish, rng: &mut R) -> Genome {
+        // What the parents have at a gene, given how to look it up.
+        let of = |gene: &dyn Fn(&Genome) -> Option<u32>| -> Wish {
+            [parents.first().and_then(|p| gene(p)), parents.get(1).and_then(|p| gene(p))]
+        };
+        let worlds: Vec<u32> = (0..self.worlds.len() as u32).collect();
+        let world = walk(
+            &worlds,
+            |world| &self.worlds[world as usize].genes,
+            |level, rng| wish(of(&|p| self.worlds[p.world as usize].genes.get(level).copied()), rng),
+            rng,
+        );
+        let mut slots = Vec::with_capacity(self.slots.len());
+        for (s, slot) in self.slots.iter().enumerate() {
+            let valid = &self.worlds[world as usize].picks[s];
+            let repeat = pick_value(&slot.repeats, wish(of(&|p| Some(p.slots[s].repeat)), rng), rng);
+            let picks = (0..slot.choices(repeat) as usize).map(|i| {
+                let old = |p: &Genome, level| gene_of(slot, &p.slots[s], i, level);
+                walk(
+                    valid,
+                    |pick| &slot.picks[pick as usize].genes,
+                    |level, rng| wish(of(&|p| old(p, level)), rng),
+                    rng,
+                )
+            });
+            let picks = picks.collect();
+            slots.push(SlotGenes { repeat, picks });
+        }
+        Genome { world, slots }
+    }
+}
+
+/// The gene of a parent's i-th pick, if it has that many.
+fn gene_of(slot: &Slot, genes: &SlotGenes, i: usize, level: usize) -> Option<u32> {
+    let pick = *genes.picks.get(i)?;
+    slot.picks[pick as usize].genes.get(level).copied()
+}
+
+/// Walks down a list of candidates that is sorted by their genes, choosing gene by gene.
+fn walk<'a, R: Rng>(
+    candidates: &[u32],
+    genes: impl Fn(u32) -> &'a Vec<u32>,
+    wish: impl Fn(usize, &mut R) -> Wish,
+    rng: &mut R,
+) -> u32 {
+    let mut left = candidates;
+    let mut level = 0;
+    while left.len() > 1 && genes(left[0]).len() > level {
+        let gene = |candidate: u32| genes(candidate)[level];
+        // Genes before this level are equal in all that are left, so this level's values are in order.
+        let mut values: Vec<u32> = left.iter().map(|&candidate| gene(candidate)).collect();
+        values.dedup();
+        let value = pick_value(&values, wish(level, rng), rng);
+        let start = left.partition_point(|&candidate| gene(candidate) < value);
+        let end = left.partition_point(|&candidate| gene(candidate) <= value);
+        left = &left[start..end];
+        level += 1;
+    }
+    left[0]
+}
+
+/// The first wish that is among the values, or any value.
+fn pick_value<R: Rng>(values: &[u32], wishes: Wish, rng: &mut R) -> u32 {
+    let granted = wishes.into_iter().flatten().find(|wish| values.binary_search(wish).is_ok());
+    granted.unwrap_or_else(|| values[rng.random_range(0..values.len())])
+}
+
+/// A uniform number below `limit`, which is not 0: draws as many bits until one is below.
+fn below<R: Rng>(limit: &BigUint, rng: &mut R) -> BigUint {
+    let bits = limit.bits();
+    let mut bytes = vec![0; bits.div_ceil(8) as usize];
+    loop {
+        rng.fill_bytes(&mut bytes);
+        let number = BigUint::from_bytes_le(&bytes) >> (8 * bytes.len() as u64 - bits);
+        if &number < limit {
+            return number;
+        }
+    }
+}

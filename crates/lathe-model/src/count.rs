@@ -1,0 +1,75 @@
+//! The exact cost of a model, in total and by kind of block.
+
+use crate::blocks::BLOCKS;
+use crate::embedding;
+use lathe_core::{Cost, Model, Setting};
+
+/// What a model costs, counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counts {
+    /// The sum over the blocks of each kind, in the order of [`BLOCKS`].
+    pub kinds: Vec<(&'static str, Cost)>,
+    /// The sum over all blocks.
+    pub blocks: Cost,
+    /// Parameters of all norms, the final one included.
+    pub norm_params: u64,
+    /// Parameters outside the decoder: embedding, output, learned positions.
+    pub embedding_params: u64,
+    /// Learned positions among them.
+    pub position_params: u64,
+    /// FLOPs of the output layer.
+    pub output_flops: u128,
+    /// FLOPs of the output layer with every cluster evaluated.
+    pub output_full_flops: u128,
+    /// f32 bytes of all activations of one forward pass.
+    pub activation_bytes: u128,
+}
+
+impl Counts {
+    /// Parameters of the blocks and norms: LTS's proxy for quality.
+    pub fn decoder_params(&self) -> u64 {
+        self.blocks.params + self.norm_params
+    }
+
+    /// All parameters.
+    pub fn total_params(&self) -> u64 {
+        self.decoder_params() + self.embedding_params
+    }
+
+    /// FLOPs of blocks and output.
+    pub fn total_flops(&self) -> u128 {
+        self.blocks.flops + self.output_flops
+    }
+
+    /// f32 bytes of all parameters.
+    pub fn weight_bytes(&self) -> u128 {
+        4 * u128::from(self.total_params())
+    }
+}
+
+/// Counts a model in a setting.
+pub fn count(model: &Model, setting: &Setting) -> Counts {
+    let frame = &model.frame;
+    let mut kinds: Vec<(&'static str, Cost)> = BLOCKS.iter().map(|kind| (kind.key(), Cost::default())).collect();
+    let mut blocks = Cost::default();
+    for block in &model.blocks {
+        let cost = block.kind.cost(block, frame, setting);
+        blocks += cost;
+        let key = block.kind.key();
+        if let Some((_, sum)) = kinds.iter_mut().find(|(known, _)| *known == key) {
+            *sum += cost;
+        }
+    }
+    let embedding = embedding::cost(frame, setting);
+    let final_norm = if frame.backbone.final_norm { 2 * u64::from(frame.d_model) } else { 0 };
+    Counts {
+        norm_params: blocks.norm_params + final_norm,
+        embedding_params: embedding.params,
+        position_params: embedding.position,
+        output_flops: embedding.output_flops,
+        output_full_flops: embedding.output_full_flops,
+        activation_bytes: blocks.activation_bytes + embedding.activation_bytes,
+        kinds,
+        blocks,
+    }
+}

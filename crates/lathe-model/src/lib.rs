@@ -1,0 +1,17 @@
+//! The blocks and backbones of lathe, the exact cost of models built from them, and what ships with it.
+//!
+//! One idea is one file: [`blocks`] and [`backbones`] are listed in explicit ordered slices, which make up
+//! the [`REGISTRY`] that the architecture language of `lathe-core` is read with.
+
+pub mod backbones;
+pub mod blocks;
+mod count;
+pub mod design;
+mod embedding;
+pub mod shipped;
+
+pub use count::{Counts, count};
+
+/// All blocks and backbones.
+pub const REGISTRY: lathe_core::Registry =
+    lathe_core::Registry { blocks: blocks::BLOCKS, backbones: backbones::BACKBONES };

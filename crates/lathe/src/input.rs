@@ -1,0 +1,135 @@
+//! What verbs take: models and spaces, by file or by shipped name, and the flags of a model.
+
+use anyhow::{Context, Result};
+use clap::{Arg, ArgMatches, Command};
+use lathe_core::model::{KEYS, Key};
+use lathe_core::{MAX_TEXT, Model, Space, Spec};
+use lathe_model::REGISTRY;
+use lathe_model::shipped::{self, MODELS, SPACES, Shipped};
+use std::io::Read;
+use std::path::Path;
+
+/// Wrong usage that is not a wrong file: exit code 2.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Whether an error is wrong usage, a wrong model or a wrong space, rather than a failed run.
+pub fn is_usage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Usage>() || cause.is::<lathe_core::Error>())
+}
+
+/// MODEL and the flags that stand for the keys of a model file, alone or over it.
+#[derive(Debug)]
+pub struct ModelArgs {
+    name: Option<String>,
+    /// Key and value of each flag given.
+    flags: Vec<(&'static Key, String)>,
+}
+
+impl ModelArgs {
+    /// Reads the model.
+    pub fn model(&self) -> Result<Model> {
+        let mut spec = match &self.name {
+            Some(name) => spec_of(name)?,
+            None if self.flags.is_empty() => {
+                return Err(Usage("no model: give a file, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
+            }
+            None => Spec::default(),
+        };
+        for (key, text) in &self.flags {
+            spec.set(key, key.parse(text).context("flags")?);
+        }
+        let model = spec.model(&REGISTRY).with_context(|| self.name.clone().unwrap_or_else(|| "flags".into()))?;
+        for key in spec.without_effect(&model.frame) {
+            anstream::eprintln!("note: {key} has no effect with backbone {}", model.frame.backbone.key);
+        }
+        Ok(model)
+    }
+}
+
+impl clap::FromArgMatches for ModelArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
+        let flags = KEYS.iter().filter_map(flag).collect();
+        Ok(Self { name: matches.get_one("model").cloned(), flags })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for ModelArgs {
+    fn augment_args(command: Command) -> Command {
+        let model = Arg::new("model").value_name("MODEL").help("Model file (TOML) or shipped name");
+        let flags = KEYS.iter().map(|key| {
+            let flag: &'static str = key.name.replace('_', "-").leak();
+            let name: &'static str = key.name.to_uppercase().leak();
+            Arg::new(key.name)
+                .long(flag)
+                .value_name(name)
+                .allow_hyphen_values(true) // a stack may begin with a skip
+                .help(key.help)
+                .help_heading("Model (over the file's, or without one)")
+        });
+        command.arg(model).args(flags)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn spec_of(name: &str) -> Result<Spec> {
+    match find("model", MODELS, name)? {
+        Source::Shipped(shipped) => shipped.spec().context(shipped.name),
+        Source::File(text) => Spec::from_toml(&text).with_context(|| name.to_string()),
+    }
+}
+
+/// Reads a space.
+pub fn space(name: &str) -> Result<Space> {
+    match find("space", SPACES, name)? {
+        Source::Shipped(shipped) => shipped.space().context(shipped.name),
+        Source::File(text) => Space::from_toml(&text, &REGISTRY).with_context(|| name.to_string()),
+    }
+}
+
+enum Source {
+    Shipped(&'static Shipped),
+    File(String),
+}
+
+/// What a name means: a file where one exists, else a shipped name.
+fn find(what: &str, list: &'static [Shipped], name: &str) -> Result<Source> {
+    let path = Path::new(name);
+    if path.is_file() {
+        return Ok(Source::File(read_text(path)?));
+    }
+    if let Some(shipped) = shipped::find(list, name) {
+        return Ok(Source::Shipped(shipped));
+    }
+    let names: Vec<_> = list.iter().map(|shipped| shipped.name).collect();
+    Err(Usage(format!("`{name}` is neither a {what} file nor a shipped {what} ({})", names.join(", "))).into())
+}
+
+/// Reads a text file that cannot be large, at most a little more than is accepted.
+fn read_text(path: &Path) -> Result<String> {
+    let name = || path.display().to_string();
+    let file = std::fs::File::open(path).with_context(name)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_TEXT as u64 + 1).read_to_end(&mut bytes).with_context(name)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Usage(format!("{}: byte {at} is not UTF-8; expected a TOML file", path.display())).into()
+    })
+}

@@ -1,0 +1,59 @@
+//! The `lathe` program: one file per verb, listed in [`verbs::VERBS`].
+
+mod input;
+mod output;
+mod picture;
+mod verbs;
+
+use clap::{Arg, ArgAction, Command};
+use std::process::ExitCode;
+
+/// The whole command line; help, completions and the man page derive from it.
+pub(crate) fn command() -> Command {
+    Command::new("lathe")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Makes a Transformer fit a latency and memory budget on your hardware")
+        .after_help("Exit codes: 0 done; 1 the run failed (data, weights, disk); 2 wrong usage or a wrong model, space or run file.")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .global(true)
+                .action(ArgAction::SetTrue)
+                .help("Print one JSON document on stdout and nothing else there"),
+        )
+        .arg(
+            Arg::new("threads")
+                .long("threads")
+                .global(true)
+                .value_name("N")
+                .value_parser(clap::value_parser!(u32).range(1..=1024))
+                .help("Threads to compute with [default: the cores this process may use]"),
+        )
+        .subcommands(verbs::VERBS.iter().map(|verb| (verb.command)()))
+}
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    let Some((name, args)) = matches.subcommand() else { return ExitCode::from(2) };
+    let Some(verb) = verbs::VERBS.iter().find(|verb| (verb.command)().get_name() == name) else {
+        return ExitCode::from(2);
+    };
+    match (verb.run)(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            anstream::eprintln!("{}error:{} {error:#}", output::ERROR.render(), output::ERROR.render_reset());
+            ExitCode::from(if input::is_usage(&error) { 2 } else { 1 })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::command().debug_assert();
+    }
+}

@@ -1,0 +1,40 @@
+//! The verbs, one file each.
+
+mod completions;
+mod count;
+mod design;
+mod man;
+mod models;
+mod space;
+
+use anyhow::Result;
+use clap::{ArgMatches, Command, Parser};
+
+/// A verb: its part of the command line, and what it does.
+pub struct Verb {
+    pub command: fn() -> Command,
+    pub run: fn(&ArgMatches) -> Result<()>,
+}
+
+/// Every verb, in the order of the help.
+pub const VERBS: &[Verb] = &[
+    verb::<count::Count>(),
+    verb::<design::Design>(),
+    verb::<space::Space>(),
+    verb::<models::Models>(),
+    verb::<completions::Completions>(),
+    verb::<man::Man>(),
+];
+
+/// What a verb's file implements on its arguments.
+trait Action: Parser {
+    fn run(self, json: bool) -> Result<()>;
+}
+
+const fn verb<A: Action>() -> Verb {
+    let run = |matches: &ArgMatches| {
+        let action = A::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
+        action.run(matches.get_flag("json"))
+    };
+    Verb { command: A::command, run }
+}

@@ -1,0 +1,175 @@
+//! `lathe space`: what a search space holds, and samples of it.
+
+use super::Action;
+use crate::input;
+use crate::output::{self, Table, grouped};
+use crate::picture;
+use anyhow::Result;
+use clap::Parser;
+use lathe_core::model::Value;
+use lathe_core::space::Sampling;
+use lathe_core::{Model, Setting, notation};
+use lathe_model::count;
+use lathe_model::shipped::SPACES;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Show a search space: its exact size, its options, samples of it
+#[derive(Parser)]
+#[command(
+    name = "space",
+    after_help = "\
+Sampling is choice by choice, as the authors of LTS draw: first the global choices, then the number of
+repetitions, then each slot. --uniform draws uniformly over architectures instead, which in a space of varying
+depth gives nearly always the deepest.
+
+Examples:
+  lathe space --list
+  lathe space planer_enwik8
+  lathe space lts_gpt2 --sample 5 --seed 1"
+)]
+pub struct Space {
+    /// Space file (TOML) or shipped name
+    #[arg(value_name = "SPACE", required_unless_present = "list")]
+    space: Option<String>,
+    /// List the shipped spaces
+    #[arg(long, conflicts_with = "space")]
+    list: bool,
+    /// Draw this many architectures
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    sample: u32,
+    /// Draw uniformly over architectures, not choice by choice
+    #[arg(long)]
+    uniform: bool,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct Document {
+    size: String,
+    log10_size: f64,
+    blocks: [usize; 2],
+    options: Vec<String>,
+    baseline: Sample,
+    samples: Vec<Sample>,
+}
+
+#[derive(Serialize)]
+struct Sample {
+    layers: String,
+    /// d_model, and whatever else the space varies.
+    #[serde(flatten)]
+    keys: BTreeMap<&'static str, u32>,
+    params: Params,
+}
+
+#[derive(Serialize)]
+struct Params {
+    decoder: u64,
+    total: u64,
+}
+
+#[derive(Serialize)]
+struct List {
+    spaces: Vec<Listed>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    about: &'static str,
+    size: String,
+    log10_size: f64,
+}
+
+impl Action for Space {
+    fn run(self, json: bool) -> Result<()> {
+        let Some(name) = &self.space else { return list(json) };
+        let space = input::space(name)?;
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let sampling = if self.uniform { Sampling::Architectures } else { Sampling::Choices };
+        let models: Vec<Model> = (0..self.sample).map(|_| space.model(&space.sample(sampling, &mut rng))).collect();
+        let size = space.size().to_string();
+        let options: Vec<String> =
+            space.options().iter().map(|block| notation::print(std::slice::from_ref(block))).collect();
+        let (fewest, most) = space.blocks();
+        if json {
+            return output::json(&Document {
+                log10_size: log10(&size),
+                size,
+                blocks: [fewest, most],
+                options,
+                baseline: sample(&space, &space.baseline),
+                samples: models.iter().map(|model| sample(&space, model)).collect(),
+            });
+        }
+        let mut out = format!("{} architectures of {} blocks\n", approximate(&size), range(fewest, most));
+        let shown = options.len().min(24);
+        let more = if options.len() > shown { format!(" and {} more", options.len() - shown) } else { String::new() };
+        out += &format!("options   {}{more}\n", options[..shown].join(" "));
+        let globals: Vec<&str> = space.global_keys().collect();
+        if !globals.is_empty() {
+            out += &format!("choices   {}\n", globals.join(", "));
+        }
+        out += &format!("baseline  {}\n", space.baseline.layers());
+        for model in &models {
+            let sample = sample(&space, model);
+            let keys: Vec<String> = sample.keys.iter().map(|(key, value)| format!("{key} {value}")).collect();
+            out += &format!("\n{}\n{}\n", picture::line(model, &Setting::of(model)), sample.layers);
+            out += &format!("{}; {} decoder parameters\n", keys.join(", "), grouped(sample.params.decoder));
+        }
+        output::text(&out)
+    }
+}
+
+fn sample(space: &lathe_core::Space, model: &Model) -> Sample {
+    let spec = model.spec();
+    let keys = space.global_keys().chain(["d_model"]).filter_map(|key| match spec.get(key) {
+        Some(&Value::Int(value)) => Some((key, value)),
+        _ => None,
+    });
+    let counts = count(model, &Setting::of(model));
+    Sample {
+        layers: model.layers(),
+        keys: keys.collect(),
+        params: Params { decoder: counts.decoder_params(), total: counts.total_params() },
+    }
+}
+
+fn list(json: bool) -> Result<()> {
+    let mut spaces = Vec::new();
+    for shipped in SPACES {
+        let size = shipped.space()?.size().to_string();
+        spaces.push(Listed { name: shipped.name, about: shipped.about(), log10_size: log10(&size), size });
+    }
+    if json {
+        return output::json(&List { spaces });
+    }
+    let mut table = Table::new(&["space", "what it is", "architectures"], 2);
+    for space in &spaces {
+        table.row([space.name.to_string(), space.about.to_string(), approximate(&space.size)]);
+    }
+    output::text(&table.to_string())
+}
+
+/// Decimal logarithm of a number written out.
+fn log10(digits: &str) -> f64 {
+    let lead = &digits[..digits.len().min(17)];
+    lead.parse::<f64>().map_or(0.0, f64::log10) + (digits.len() - lead.len()) as f64
+}
+
+/// The number itself while it can be read, else its power of ten.
+fn approximate(digits: &str) -> String {
+    match digits.parse::<u64>() {
+        Ok(number) if digits.len() <= 12 => grouped(number),
+        _ => format!("10^{:.1}", log10(digits)),
+    }
+}
+
+fn range(low: usize, high: usize) -> String {
+    if low == high { low.to_string() } else { format!("{low} to {high}") }
+}
