@@ -42,11 +42,10 @@ pub(crate) fn cost(frame: &Frame, setting: &Setting) -> EmbeddingCost {
         start = end;
         width /= u64::from(frame.div_val);
     }
-    if frame.div_val == 1 {
-        projections = d * d_embed; // one for all clusters
-    }
+    // The input has one projection for all clusters of the same width; the output, where it has its own, one each.
+    let input_projections = if frame.div_val == 1 { d * d_embed } else { projections };
 
-    let mut params = weights + if projected { projections } else { 0 };
+    let mut params = weights + if projected { input_projections } else { 0 };
     if frame.backbone.output_bias || rows > 0 || projected {
         params += vocab + rows * d_embed + rows;
     }

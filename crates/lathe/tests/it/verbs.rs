@@ -44,9 +44,10 @@ fn flags_stand_for_a_file_and_override_one() {
 
 #[test]
 fn adaptive_softmax_counts_by_hand() {
-    let args = "count --backbone transformer_xl --layers f --d-model 8 --inner 4 --vocab 100 --d-embed 8 --div-val 2 --cutoffs 10,30";
+    let args = "count --backbone transformer_xl --layers f --d-model 8 --inner 4 --vocab 100 --cutoffs 10,30";
     let found = |extra: &[&str]| {
-        let args: Vec<&str> = args.split(' ').chain(extra.iter().copied()).collect();
+        let adaptive = if extra.contains(&"--div-val") { &[][..] } else { &["--d-embed", "8", "--div-val", "2"] };
+        let args: Vec<&str> = args.split(' ').chain(adaptive.iter().copied()).chain(extra.iter().copied()).collect();
         json(&args)["params"]["embedding"].as_u64().unwrap()
     };
     // input: 10*8 + 20*4 + 70*2 and projections 8*(8 + 4 + 2); output: 100 biases, 2 rows of 8 and their biases,
@@ -55,6 +56,10 @@ fn adaptive_softmax_counts_by_hand() {
     assert_eq!(found(&[]), tied);
     assert_eq!(found(&["--tie-projs", "false"]), tied + 8 * 6);
     assert_eq!(found(&["--tie-embeddings", "false"]), tied + 300);
+    // One width for all clusters: one input projection 8*4, and at the output one for the first cluster or one each.
+    let one_width = 100 * 4 + 32 + 100 + 2 * 4 + 2 + 32;
+    assert_eq!(found(&["--d-embed", "4", "--div-val", "1"]), one_width);
+    assert_eq!(found(&["--d-embed", "4", "--div-val", "1", "--tie-projs", "false"]), one_width + 2 * 32);
 }
 
 #[test]

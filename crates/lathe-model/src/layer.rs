@@ -1,0 +1,247 @@
+//! A block at work: a sublayer inside its residual connection and norm.
+//!
+//! - pre-norm: y = x + dropout(f(norm(x)))
+//! - post-norm: y = norm(x + dropout(f(x)))
+//!
+//! The fused path is written by hand, forward and backward: each layer keeps what its backward needs in a
+//! [`Saved`] and gives the gradient of its input for the gradient of its output.
+
+use crate::params::{Builder, Grads, Init, Linear, ParamId, Params};
+use lathe_core::{Frame, Norm};
+use lathe_ops::buffer::Buf;
+use lathe_ops::dropout::Dropout;
+use lathe_ops::linear;
+use lathe_ops::norm::NormKind;
+use std::any::Any;
+
+/// What a pass over a batch of sequences has in common for all layers.
+pub struct Pass<'a> {
+    /// The weights.
+    pub params: &'a Params,
+    /// B
+    pub batch: usize,
+    /// T
+    pub len: usize,
+    /// Whether layers keep what a backward pass needs.
+    pub keep: bool,
+    /// Dropout of hidden states, of attention probabilities, and inside experts; none in evaluation.
+    pub dropout: [Dropout; 3],
+    /// transformer_xl: the embedded distances [M + T, D], farthest first.
+    pub distances: Option<&'a [f32]>,
+}
+
+impl Pass<'_> {
+    /// B * T
+    pub fn rows(&self) -> usize {
+        self.batch * self.len
+    }
+}
+
+/// What a layer's backward needs of its forward.
+pub type Saved = Box<dyn Any + Send>;
+
+/// What a layer carries from segment to segment, or from token to token.
+#[derive(Debug, Clone, Default)]
+pub enum LayerState {
+    /// Nothing.
+    #[default]
+    None,
+    /// Hidden states of the tokens before, [B, M, D].
+    Memory(Buf),
+    /// Projected keys and values of the tokens before.
+    Cache(Cache),
+}
+
+/// Projected keys and values, [B, capacity, 2 A] (keys, then values), of which the last `len` places before `end` count.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    pub(crate) rows: Vec<f32>,
+    pub(crate) capacity: usize,
+    pub(crate) end: usize,
+    /// How many places count.
+    pub len: usize,
+    /// At most so many are kept; older ones are forgotten.
+    pub limit: usize,
+    /// transformer_xl: projected distances, for a number of keys.
+    pub(crate) positions: Option<(usize, Buf)>,
+}
+
+/// The inside of a layer.
+pub trait Sublayer: Send + Sync {
+    /// Whether its input begins with a memory.
+    fn remembers(&self) -> bool {
+        false
+    }
+    /// The output [B * T, D] for an input [B * T, D], or [B * (M + T), D] where it remembers.
+    fn forward(&self, pass: &Pass<'_>, input: &[f32], state: &mut LayerState) -> (Buf, Saved);
+    /// The gradient of the input; adds those of the parameters. What was saved may be consumed.
+    fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf;
+    /// Its linear layers, to be packed.
+    fn linears(&mut self) -> Vec<&mut Linear>;
+    /// Statistics of the last pass, for blocks that have any.
+    fn state(&self, _batch: usize) -> LayerState {
+        LayerState::None
+    }
+}
+
+/// A norm's parameters.
+#[derive(Clone, Copy)]
+pub struct NormParams {
+    gamma: ParamId,
+    beta: ParamId,
+}
+
+impl NormParams {
+    /// `name.weight` and `name.bias`.
+    pub fn new(builder: &mut Builder, name: &str, width: usize, deviation: f32) -> Self {
+        let init = if deviation > 0.0 { Init::Normal(1.0, deviation) } else { Init::Constant(1.0) };
+        let gamma = builder.param(format!("{name}.weight"), &[width], init);
+        Self { gamma, beta: builder.param(format!("{name}.bias"), &[width], Init::Constant(0.0)) }
+    }
+
+    /// norm(x), and what its backward needs.
+    pub fn forward(&self, params: &Params, x: &[f32]) -> (Buf, Buf) {
+        let gamma = params.get(self.gamma);
+        let mut y = Buf::any(x.len());
+        let mut stats = Buf::any(2 * x.len() / gamma.len());
+        NormKind::LAYER.forward(x, gamma, params.get(self.beta), &mut y, &mut stats);
+        (y, stats)
+    }
+
+    /// Adds the gradient of x to `dx`, and those of the parameters.
+    pub fn backward(&self, params: &Params, x: &[f32], stats: &[f32], dy: &[f32], dx: &mut [f32], grads: &mut Grads) {
+        let [dgamma, dbeta] = grads.add_two(self.gamma, self.beta);
+        NormKind::LAYER.backward(x, params.get(self.gamma), stats, dy, dx, dgamma, dbeta);
+    }
+}
+
+/// A block at work.
+pub struct Layer {
+    sublayer: Box<dyn Sublayer>,
+    norm: NormParams,
+    place: Norm,
+    width: usize,
+    /// Salt of its dropout.
+    salt: u64,
+}
+
+/// What a layer keeps: its input (behind a memory, where it has one), the normed input or the sum before the
+/// norm, the norm's statistics, and what the sublayer keeps.
+struct LayerSaved {
+    input: Buf,
+    other: Buf,
+    stats: Buf,
+    inner: Saved,
+}
+
+impl Layer {
+    /// A sublayer in its residual connection.
+    pub fn new(sublayer: Box<dyn Sublayer>, norm: NormParams, frame: &Frame, salt: u64) -> Self {
+        Self { sublayer, norm, place: frame.norm, width: frame.d_model as usize, salt }
+    }
+
+    /// The state it begins with.
+    pub fn state(&self, batch: usize) -> LayerState {
+        self.sublayer.state(batch)
+    }
+
+    /// Its linear layers.
+    pub fn linears(&mut self) -> Vec<&mut Linear> {
+        self.sublayer.linears()
+    }
+
+    /// Whether it carries a memory.
+    pub fn remembers(&self) -> bool {
+        self.sublayer.remembers()
+    }
+
+    /// The output for an input [B * T, D].
+    pub fn forward(&self, pass: &Pass<'_>, x: Buf, state: &mut LayerState) -> (Buf, Saved) {
+        let input = match state {
+            LayerState::Memory(memory) => Some(self.remember(pass, memory, &x)),
+            _ => None,
+        };
+        let raw: &[f32] = input.as_deref().unwrap_or(&x);
+        let dropout = pass.dropout[0].with(self.salt);
+        let (y, other, stats, inner) = match self.place {
+            Norm::Pre => {
+                let (normed, stats) = self.norm.forward(pass.params, raw);
+                let (mut y, inner) = self.sublayer.forward(pass, &normed, state);
+                dropout.apply(&mut y);
+                linear::add(&mut y, &x);
+                (y, normed, stats, inner)
+            }
+            Norm::Post => {
+                let (mut sum, inner) = self.sublayer.forward(pass, raw, state);
+                dropout.apply(&mut sum);
+                linear::add(&mut sum, &x);
+                let (y, stats) = self.norm.forward(pass.params, &sum);
+                (y, sum, stats, inner)
+            }
+        };
+        if !pass.keep {
+            return (y, Box::new(()));
+        }
+        let input = input.unwrap_or(x);
+        (y, Box::new(LayerSaved { input, other, stats, inner }))
+    }
+
+    /// The input behind its memory, [B, M + T, D]; the memory moves on to the last M of these.
+    fn remember(&self, pass: &Pass<'_>, memory: &mut Buf, x: &[f32]) -> Buf {
+        let (old, new) = (memory.len() / pass.batch, pass.len * self.width);
+        let mut all = Buf::any(memory.len() + x.len());
+        for (b, all) in all.chunks_exact_mut(old + new).enumerate() {
+            all[..old].copy_from_slice(&memory[b * old..(b + 1) * old]);
+            all[old..].copy_from_slice(&x[b * new..(b + 1) * new]);
+            memory[b * old..(b + 1) * old].copy_from_slice(&all[new..]);
+        }
+        all
+    }
+
+    /// The gradient of the input; adds those of the parameters.
+    pub fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, grads: &mut Grads) -> Buf {
+        let LayerSaved { input, other, stats, inner } = *saved.downcast().expect("what this layer saved");
+        let dropout = pass.dropout[0].with(self.salt);
+        let dropped = |d: &Buf| {
+            let mut d = d.clone();
+            dropout.apply(&mut d);
+            d
+        };
+        let has_memory = input.len() > dy.len();
+        match self.place {
+            Norm::Pre => {
+                let dout = if dropout.is_none() { None } else { Some(dropped(&dy)) };
+                let dnormed = self.sublayer.backward(pass, &other, inner, dout.as_ref().unwrap_or(&dy), grads);
+                if has_memory {
+                    let mut dinput = Buf::zeros(input.len());
+                    self.norm.backward(pass.params, &input, &stats, &dnormed, &mut dinput, grads);
+                    self.add_present(pass, &dinput, &mut dy);
+                } else {
+                    self.norm.backward(pass.params, &input, &stats, &dnormed, &mut dy, grads);
+                }
+                dy
+            }
+            Norm::Post => {
+                let mut dsum = Buf::zeros(dy.len());
+                self.norm.backward(pass.params, &other, &stats, &dy, &mut dsum, grads);
+                drop(dy);
+                let dout = if dropout.is_none() { None } else { Some(dropped(&dsum)) };
+                let dinput = self.sublayer.backward(pass, &input, inner, dout.as_ref().unwrap_or(&dsum), grads);
+                if has_memory {
+                    self.add_present(pass, &dinput, &mut dsum);
+                } else {
+                    linear::add(&mut dsum, &dinput);
+                }
+                dsum
+            }
+        }
+    }
+
+    /// dx += the rows of [B, M + T, D] that are not memory.
+    fn add_present(&self, pass: &Pass<'_>, all: &[f32], dx: &mut [f32]) {
+        let (all_len, len) = (all.len() / pass.batch, pass.len * self.width);
+        for (all, dx) in all.chunks_exact(all_len).zip(dx.chunks_exact_mut(len)) {
+            dx.iter_mut().zip(&all[all_len - len..]).for_each(|(dx, all)| *dx += all);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Parameters by name, their gradients, and how they are made.
+
+use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm};
+use lathe_ops::linear;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::HashMap;
+
+/// A parameter: a named array of f32.
+#[derive(Debug, Clone)]
+pub struct Param {
+    /// Name in checkpoints, which is the reference implementation's.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its values, row-major.
+    pub data: Vec<f32>,
+}
+
+/// Which parameter of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ParamId(usize);
+
+/// All parameters of a network, in the order in which they were made.
+#[derive(Debug, Default)]
+pub struct Params {
+    list: Vec<Param>,
+}
+
+impl Params {
+    /// The values of a parameter.
+    pub fn get(&self, id: ParamId) -> &[f32] {
+        &self.list[id.0].data
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Param> {
+        self.list.iter()
+    }
+
+    /// All of them, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Param> {
+        self.list.iter_mut()
+    }
+
+    /// How many numbers there are.
+    pub fn count(&self) -> usize {
+        self.list.iter().map(|param| param.data.len()).sum()
+    }
+}
+
+/// A gradient per parameter.
+#[derive(Debug)]
+pub struct Grads {
+    list: Vec<Vec<f32>>,
+    /// Whether the gradient holds anything yet; what does not is overwritten.
+    started: Vec<bool>,
+}
+
+impl Grads {
+    /// Gradients for these parameters, all 0.
+    pub fn new(params: &Params) -> Self {
+        Self { list: params.iter().map(|param| vec![0.0; param.data.len()]).collect(), started: vec![true; params.list.len()] }
+    }
+
+    /// Forgets all gradients; they count as 0.
+    pub fn clear(&mut self) {
+        self.started.fill(false);
+    }
+
+    /// The gradients in the order of the parameters. Those that nothing reached are 0.
+    pub fn finish(&mut self) -> &mut [Vec<f32>] {
+        for (grad, started) in self.list.iter_mut().zip(&mut self.started) {
+            if !std::mem::replace(started, true) {
+                grad.fill(0.0);
+            }
+        }
+        &mut self.list
+    }
+
+    /// The gradient of a parameter, to be added to.
+    pub(crate) fn add(&mut self, id: ParamId) -> &mut [f32] {
+        if !std::mem::replace(&mut self.started[id.0], true) {
+            self.list[id.0].fill(0.0);
+        }
+        &mut self.list[id.0]
+    }
+
+    /// Two gradients at once, to be added to.
+    pub(crate) fn add_two(&mut self, a: ParamId, b: ParamId) -> [&mut [f32]; 2] {
+        self.add(a);
+        self.add(b);
+        let [a, b] = self.list.get_disjoint_mut([a.0, b.0]).expect("two parameters");
+        [a, b]
+    }
+
+    /// The gradient of a parameter, and whether to add to what is there or to overwrite it.
+    pub(crate) fn start(&mut self, id: ParamId) -> (&mut [f32], bool) {
+        let started = std::mem::replace(&mut self.started[id.0], true);
+        (&mut self.list[id.0], started)
+    }
+}
+
+/// How the values of a parameter begin.
+#[derive(Debug, Clone, Copy)]
+pub enum Init {
+    /// All the same.
+    Constant(f32),
+    /// Normal with mean and deviation.
+    Normal(f32, f32),
+}
+
+/// Makes parameters under a prefix of names.
+pub struct Builder {
+    params: Params,
+    ids: HashMap<String, ParamId>,
+    seed: u64,
+}
+
+impl Builder {
+    /// Begins with no parameters.
+    pub fn new(seed: u64) -> Self {
+        Self { params: Params::default(), ids: HashMap::new(), seed }
+    }
+
+    /// A parameter. Its values depend on the seed and its name alone.
+    pub fn param(&mut self, name: impl Into<String>, shape: &[usize], init: Init) -> ParamId {
+        let name = name.into();
+        let len = shape.iter().product();
+        let data = match init {
+            Init::Constant(value) => vec![value; len],
+            Init::Normal(mean, deviation) => normal(self.seed, &name, len, mean, deviation),
+        };
+        let id = ParamId(self.params.list.len());
+        assert!(self.ids.insert(name.clone(), id).is_none(), "two parameters of the name {name}");
+        self.params.list.push(Param { name, shape: shape.to_vec(), data });
+        id
+    }
+
+    /// All that were made.
+    pub fn finish(self) -> Params {
+        self.params
+    }
+}
+
+/// Normal numbers from a generator of their own (Box and Muller).
+fn normal(seed: u64, name: &str, len: usize, mean: f32, deviation: f32) -> Vec<f32> {
+    // FNV-1a over the name, so that each parameter has its own stream.
+    let stream = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(stream);
+    let mut out = Vec::with_capacity(len + 1);
+    while out.len() < len {
+        let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
+        let (radius, angle) = ((-2.0 * u.ln()).sqrt(), std::f64::consts::TAU * v);
+        out.push(mean + deviation * (radius * angle.cos()) as f32);
+        out.push(mean + deviation * (radius * angle.sin()) as f32);
+    }
+    out.truncate(len);
+    out
+}
+
+/// How a weight matrix is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// [in, out], as GPT-2's.
+    InOut,
+    /// [out, in], as Transformer-XL's.
+    OutIn,
+}
+
+/// A linear layer, or some of the outputs of one: y = x W + b.
+pub struct Linear {
+    weight: ParamId,
+    bias: Option<ParamId>,
+    layout: Layout,
+    inputs: usize,
+    /// First output, and how many of how many.
+    first: usize,
+    outputs: usize,
+    total: usize,
+    packed: Option<Packed>,
+}
+
+impl Linear {
+    /// All outputs of a weight, with an optional bias.
+    pub fn new(weight: ParamId, bias: Option<ParamId>, layout: Layout, inputs: usize, outputs: usize) -> Self {
+        Self { weight, bias, layout, inputs, first: 0, outputs, total: outputs, packed: None }
+    }
+
+    /// Some of the outputs.
+    pub fn part(&self, first: usize, outputs: usize) -> Self {
+        assert!(self.bias.is_none() && first + outputs <= self.total);
+        Self { first, outputs, packed: None, ..*self }
+    }
+
+    /// Width of its output.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Packs the weights for many products; to be called again when they change.
+    pub fn pack(&mut self, params: &Params) {
+        self.packed = Some(Packed::new(self.mat(params)));
+    }
+
+    /// Forgets the packed weights.
+    pub fn unpack(&mut self) {
+        self.packed = None;
+    }
+
+    /// W as [in, out].
+    fn mat<'a>(&self, params: &'a Params) -> Mat<'a> {
+        let w = params.get(self.weight);
+        match self.layout {
+            Layout::InOut => Mat::new(w, self.inputs, self.total).cols_from(self.first, self.outputs),
+            Layout::OutIn => Mat::new(w, self.total, self.inputs).rows_from(self.first, self.outputs).t(),
+        }
+    }
+
+    fn rhs<'a>(&'a self, params: &'a Params) -> Rhs<'a> {
+        self.packed.as_ref().map_or_else(|| self.mat(params).into(), Rhs::from)
+    }
+
+    /// y = x W + b.
+    pub fn forward(&self, params: &Params, x: &[f32], y: &mut [f32]) {
+        let rows = x.len() / self.inputs;
+        let bias = self.bias.map(|bias| params.get(bias));
+        linear::forward(Mat::new(x, rows, self.inputs), self.rhs(params), bias, MatMut::new(y, rows, self.outputs), false);
+    }
+
+    /// As [`Self::forward`], with `finish` applied to the results while they are in the cache.
+    pub fn forward_finish(&self, params: &Params, x: &[f32], y: &mut [f32], finish: impl Fn(&mut [f32]) + Sync) {
+        let rows = x.len() / self.inputs;
+        let bias = self.bias.map(|bias| params.get(bias));
+        let y = MatMut::new(y, rows, self.outputs);
+        lathe_ops::gemm::gemm_finish(y, Mat::new(x, rows, self.inputs), self.rhs(params), false, &|_, col, y| {
+            if let Some(bias) = bias {
+                y.iter_mut().zip(&bias[col..]).for_each(|(y, bias)| *y += bias);
+            }
+            finish(y);
+        });
+    }
+
+    /// dx = dy W^T, or added to it.
+    pub fn backward_input(&self, params: &Params, dy: &[f32], dx: &mut [f32], accumulate: bool) {
+        let rows = dy.len() / self.outputs;
+        gemm(MatMut::new(dx, rows, self.inputs), Mat::new(dy, rows, self.outputs), self.mat(params).t(), accumulate);
+    }
+
+    /// Adds the gradients of weight and bias.
+    pub fn backward_params(&self, x: &[f32], dy: &[f32], grads: &mut Grads) {
+        let rows = dy.len() / self.outputs;
+        let (x, dy_mat) = (Mat::new(x, rows, self.inputs), Mat::new(dy, rows, self.outputs));
+        let whole = self.outputs == self.total;
+        let (dw, accumulate) = if whole { grads.start(self.weight) } else { (grads.add(self.weight), true) };
+        match self.layout {
+            Layout::InOut => {
+                let dw = MatMut::with_stride(&mut dw[self.first..], self.inputs, self.outputs, self.total);
+                gemm(dw, x.t(), dy_mat, accumulate);
+            }
+            Layout::OutIn => {
+                let dw = &mut dw[self.first * self.inputs..][..self.outputs * self.inputs];
+                gemm(MatMut::new(dw, self.outputs, self.inputs), dy_mat.t(), x, accumulate);
+            }
+        }
+        if let Some(bias) = self.bias {
+            linear::bias_backward(dy, grads.add(bias));
+        }
+    }
+}

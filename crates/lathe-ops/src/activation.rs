@@ -1,0 +1,152 @@
+//! The non-linearities of feed-forward blocks, and their gated forms (Shazeer, 2020): act(a) * b, where a row holds
+//! a and b side by side.
+
+use crate::parallel;
+use crate::simd::{erf, exp, simd, tanh};
+
+/// A non-linearity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Act {
+    Relu,
+    /// x * Phi(x), exactly.
+    Gelu,
+    /// Its approximation by tanh, as in GPT-2.
+    GeluTanh,
+    Silu,
+}
+
+const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+
+/// The value and the derivative.
+#[inline(always)]
+fn both(act: Act, x: f32) -> (f32, f32) {
+    match act {
+        Act::Relu => (if x > 0.0 { x } else { 0.0 }, if x > 0.0 { 1.0 } else { 0.0 }),
+        Act::Gelu => {
+            let phi = 0.5 * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));
+            (x * phi, phi + x * exp(-0.5 * x * x) * 0.398_942_3)
+        }
+        Act::GeluTanh => {
+            let t = tanh(SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x));
+            let inner = SQRT_2_OVER_PI * (1.0 + 3.0 * 0.044_715 * x * x);
+            (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
+        }
+        Act::Silu => {
+            let s = 1.0 / (1.0 + exp(-x));
+            (x * s, s * (1.0 + x * (1.0 - s)))
+        }
+    }
+}
+
+/// Monomorphises a loop over the kind, so that the match is outside of it.
+macro_rules! for_act {
+    ($act:expr, |$a:ident| $body:expr) => {
+        match $act {
+            Act::Relu => {
+                const $a: Act = Act::Relu;
+                $body
+            }
+            Act::Gelu => {
+                const $a: Act = Act::Gelu;
+                $body
+            }
+            Act::GeluTanh => {
+                const $a: Act = Act::GeluTanh;
+                $body
+            }
+            Act::Silu => {
+                const $a: Act = Act::Silu;
+                $body
+            }
+        }
+    };
+}
+
+simd! {
+    /// y = act(x) in a row.
+    pub fn row(act: Act, x: &mut [f32]) {
+        for_act!(act, |A| for x in x.iter_mut() { *x = both(A, *x).0; })
+    }
+}
+
+simd! {
+    fn forward_row(act: Act, h: &[f32], y: &mut [f32]) {
+        for_act!(act, |A| for (y, &h) in y.iter_mut().zip(h) { *y = both(A, h).0; })
+    }
+}
+
+simd! {
+    fn gated_row(act: Act, a: &[f32], b: &[f32], y: &mut [f32]) {
+        for_act!(act, |A| for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) { *y = both(A, a).0 * b; })
+    }
+}
+
+simd! {
+    fn backward_row(act: Act, h: &[f32], y: &mut [f32], dh: &mut [f32]) {
+        for_act!(act, |A| for ((y, &h), dh) in y.iter_mut().zip(h).zip(dh) {
+            let (value, slope) = both(A, h);
+            *y = value;
+            *dh *= slope;
+        })
+    }
+}
+
+simd! {
+    fn gated_backward_row(act: Act, a: &[f32], b: &[f32], dy: &[f32], y: &mut [f32], da: &mut [f32], db: &mut [f32]) {
+        for_act!(act, |A| for (i, &a) in a.iter().enumerate() {
+            let (value, slope) = both(A, a);
+            y[i] = value * b[i];
+            da[i] = dy[i] * b[i] * slope;
+            db[i] = dy[i] * value;
+        })
+    }
+}
+
+/// y = act(h); gated: y = act(a) * b with rows of h twice as wide as those of y.
+pub fn forward(act: Act, gated: bool, h: &[f32], y: &mut [f32], width: usize) {
+    let wide = if gated { 2 * width } else { width };
+    parallel::rows(y, width, |row, y| {
+        let h = &h[row * wide..][..wide];
+        match gated {
+            false => forward_row(act, h, y),
+            true => gated_row(act, &h[..width], &h[width..], y),
+        }
+    });
+}
+
+/// The gradient of h from `dy`, and y again, so that it need not be kept. `y` comes in as dy and goes out as y;
+/// `dh` is overwritten.
+pub fn backward(act: Act, gated: bool, h: &[f32], y: &mut [f32], dh: &mut [f32], width: usize) {
+    if !gated {
+        return zip_rows(y, dh, width, width, |row, y, dh| {
+            dh.copy_from_slice(y);
+            backward_row(act, &h[row * width..][..width], y, dh);
+        });
+    }
+    zip_rows(y, dh, width, 2 * width, |row, y, dh| {
+        let (a, b) = h[row * 2 * width..][..2 * width].split_at(width);
+        let dy = y.to_vec();
+        let (da, db) = dh.split_at_mut(width);
+        gated_backward_row(act, a, b, &dy, y, da, db);
+    });
+}
+
+/// Calls `work` for each pair of rows of two arrays.
+fn zip_rows(
+    a: &mut [f32],
+    b: &mut [f32],
+    a_width: usize,
+    b_width: usize,
+    work: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+) {
+    use rayon::prelude::*;
+    if a.is_empty() {
+        return;
+    }
+    let rows = (a.len() / a_width).div_ceil(4 * rayon::current_num_threads()).max(8);
+    a.par_chunks_mut(rows * a_width).zip(b.par_chunks_mut(rows * b_width)).enumerate().for_each(|(p, (a, b))| {
+        let rows_here = a.chunks_exact_mut(a_width).zip(b.chunks_exact_mut(b_width));
+        rows_here.enumerate().for_each(|(r, (a, b))| work(p * rows + r, a, b));
+    });
+}

@@ -1,0 +1,407 @@
+//! Multi-head attention, forward and backward, one head of one sequence per thread.
+//!
+//! Query i stands at place `offset + i` of S keys and sees those that [`Mask`] lets it. Two kinds of scores:
+//!
+//! - absolute: q k^T / sqrt(K)
+//! - relative (Transformer-XL): ((q + u) k^T + shift((q + v) r^T)) / sqrt(K), where row p of r stands for the
+//!   distance S - 1 - p, and the shift moves each query's row so that its own place has distance 0.
+//!
+//! Rows are processed in blocks, and a block looks only at the keys that its rows can see, so a causal mask
+//! saves half of the work.
+
+use crate::buffer::Buf;
+use crate::dropout::Dropout;
+use crate::gemm::{Mat, MatMut, gemm_serial};
+use crate::simd::{exp, max, simd, sum, sum2};
+use rayon::prelude::*;
+
+/// Rows of queries that are processed together.
+const BLOCK: usize = 64;
+
+/// Which keys a query sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    /// All.
+    Full,
+    /// Those up to its own place.
+    Causal,
+    /// The last so many up to its own place, itself included.
+    Window(usize),
+}
+
+impl Mask {
+    /// The keys that the query at a place sees: first, and one past the last.
+    fn range(self, place: usize, keys: usize) -> (usize, usize) {
+        match self {
+            Self::Full => (0, keys),
+            Self::Causal => (0, (place + 1).min(keys)),
+            Self::Window(width) => ((place + 1).saturating_sub(width), (place + 1).min(keys)),
+        }
+    }
+}
+
+/// The sizes of an attention.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// B
+    pub batch: usize,
+    /// T: queries of a sequence.
+    pub queries: usize,
+    /// S: keys of a sequence, of which the last T are the queries' own places.
+    pub keys: usize,
+    /// H
+    pub heads: usize,
+    /// K
+    pub d_head: usize,
+    /// Who sees whom.
+    pub mask: Mask,
+    /// Dropout of probabilities.
+    pub dropout: Dropout,
+}
+
+/// Rows of queries, keys or values: `data` from the first row's first entry on, rows `stride` apart, sequences
+/// `batch_stride` apart, heads side by side.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    /// The numbers.
+    pub data: &'a [f32],
+    /// From a row to the next.
+    pub stride: usize,
+    /// From a sequence to the next.
+    pub batch_stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn head(&self, b: usize, h: usize, rows: usize, d_head: usize) -> Mat<'a> {
+        Mat::with_stride(&self.data[b * self.batch_stride + h * d_head..], rows, d_head, self.stride)
+    }
+}
+
+/// What relative scores need: projected positions r [S, A], and the biases u and v [A].
+#[derive(Clone, Copy)]
+pub struct Relative<'a> {
+    /// Row p: distance S - 1 - p.
+    pub r: &'a [f32],
+    /// Added to queries that meet keys (r_w_bias).
+    pub u: &'a [f32],
+    /// Added to queries that meet positions (r_r_bias).
+    pub v: &'a [f32],
+}
+
+/// The inputs of an attention.
+#[derive(Clone, Copy)]
+#[allow(missing_docs)]
+pub struct Inputs<'a> {
+    pub q: Rows<'a>,
+    pub k: Rows<'a>,
+    pub v: Rows<'a>,
+    pub relative: Option<Relative<'a>>,
+}
+
+/// out [B * T, A] = attention; `probabilities` [B, H, T, S], if given, are kept for the backward pass.
+pub fn forward(shape: &Shape, inputs: &Inputs<'_>, out: &mut [f32], probabilities: Option<&mut [f32]>) {
+    let Shape { batch, queries, keys, heads, d_head, .. } = *shape;
+    let row_ends: Vec<usize> = (1..=batch).map(|b| b * queries).collect();
+    let col_ends: Vec<usize> = (1..=heads).map(|h| h * d_head).collect();
+    let parts = MatMut::new(out, batch * queries, heads * d_head).split(&row_ends, &col_ends);
+    let size = queries * keys;
+    let work = |(i, ((_, _, out), probabilities)): (usize, ((usize, usize, MatMut<'_>), &mut [f32]))| {
+        Head::new(shape, inputs, i / heads, i % heads).forward(out, probabilities);
+    };
+    match probabilities {
+        Some(probabilities) => {
+            parts.into_par_iter().zip(probabilities.par_chunks_mut(size)).enumerate().for_each(work);
+        }
+        None => parts.into_par_iter().enumerate().for_each(|(i, part)| {
+            let mut probabilities = Buf::any(size);
+            work((i, (part, &mut probabilities)));
+        }),
+    }
+}
+
+/// Where the gradients of an attention go; each is overwritten.
+#[allow(missing_docs)]
+pub struct Gradients<'a> {
+    pub dq: MatMut<'a>,
+    pub dk: MatMut<'a>,
+    pub dv: MatMut<'a>,
+    pub relative: Option<RelativeGradients<'a>>,
+}
+
+/// Gradients of r [S, A] (overwritten), u and v [A] (added to).
+#[allow(missing_docs)]
+pub struct RelativeGradients<'a> {
+    pub dr: &'a mut [f32],
+    pub du: &'a mut [f32],
+    pub dv: &'a mut [f32],
+}
+
+/// The gradients from dout [B * T, A]. dq is [B * T, A], dk and dv are [B * S, A], each with any row stride.
+pub fn backward(shape: &Shape, inputs: &Inputs<'_>, probabilities: &[f32], dout: &[f32], gradients: Gradients<'_>) {
+    let Shape { batch, queries, keys, heads, d_head, .. } = *shape;
+    let ends = |n: usize, by: usize| -> Vec<usize> { (1..=n).map(|i| i * by).collect() };
+    let cols = ends(heads, d_head);
+    let dq = gradients.dq.split(&ends(batch, queries), &cols);
+    let dk = gradients.dk.split(&ends(batch, keys), &cols);
+    let dv = gradients.dv.split(&ends(batch, keys), &cols);
+    let positional: Vec<Option<HeadRelative>> = dq
+        .into_par_iter()
+        .zip(dk)
+        .zip(dv)
+        .enumerate()
+        .map(|(i, (((_, _, dq), (_, _, dk)), (_, _, dv)))| {
+            let (b, h) = (i / heads, i % heads);
+            let dout =
+                Mat::with_stride(&dout[b * queries * heads * d_head + h * d_head..], queries, d_head, heads * d_head);
+            let probabilities = &probabilities[i * queries * keys..][..queries * keys];
+            Head::new(shape, inputs, b, h).backward(probabilities, dout, dq, dk, dv)
+        })
+        .collect();
+    if let Some(RelativeGradients { dr, du, dv }) = gradients.relative {
+        // Sums over the batch, in its order.
+        let a = heads * d_head;
+        dr.fill(0.0);
+        for (i, parts) in positional.into_iter().enumerate() {
+            let parts = parts.expect("relative inputs give relative gradients");
+            let cols = i % heads * d_head..(i % heads + 1) * d_head;
+            for (to, from) in dr.chunks_exact_mut(a).zip(parts.dr.chunks_exact(d_head)) {
+                to[cols.clone()].iter_mut().zip(from).for_each(|(to, from)| *to += from);
+            }
+            du[cols.clone()].iter_mut().zip(&parts.du).for_each(|(to, from)| *to += from);
+            dv[cols].iter_mut().zip(&parts.dv).for_each(|(to, from)| *to += from);
+        }
+    }
+}
+
+struct HeadRelative {
+    dr: Buf,
+    du: Vec<f32>,
+    dv: Vec<f32>,
+}
+
+/// One head of one sequence.
+struct Head<'a> {
+    shape: Shape,
+    q: Mat<'a>,
+    k: Mat<'a>,
+    v: Mat<'a>,
+    r: Option<Mat<'a>>,
+    /// q + u and q + v, where scores are relative.
+    biased: Option<(Buf, Buf)>,
+    scale: f32,
+    dropout: Dropout,
+}
+
+impl<'a> Head<'a> {
+    fn new(shape: &Shape, inputs: &Inputs<'a>, b: usize, h: usize) -> Self {
+        let Shape { queries, keys, heads, d_head, .. } = *shape;
+        let q = inputs.q.head(b, h, queries, d_head);
+        let biased = inputs.relative.map(|relative| {
+            let with = |bias: &[f32]| {
+                let mut out = Buf::any(queries * d_head);
+                for (i, row) in out.chunks_exact_mut(d_head).enumerate() {
+                    for (j, x) in row.iter_mut().enumerate() {
+                        *x = q.at(i, j) + bias[h * d_head + j];
+                    }
+                }
+                out
+            };
+            (with(relative.u), with(relative.v))
+        });
+        Self {
+            shape: *shape,
+            q,
+            k: inputs.k.head(b, h, keys, d_head),
+            v: inputs.v.head(b, h, keys, d_head),
+            r: inputs
+                .relative
+                .map(|relative| Mat::with_stride(&relative.r[h * d_head..], keys, d_head, heads * d_head)),
+            biased,
+            scale: 1.0 / (d_head as f32).sqrt(),
+            dropout: shape.dropout.with((b * heads + h) as u64),
+        }
+    }
+
+    /// Blocks of queries: first, count, and one past the last key that any of them sees.
+    fn blocks(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+        let Shape { queries, keys, mask, .. } = self.shape;
+        (0..queries).step_by(BLOCK).map(move |first| {
+            let count = BLOCK.min(queries - first);
+            let (_, end) = mask.range(keys - queries + first + count - 1, keys);
+            (first, count, end)
+        })
+    }
+
+    fn forward(&self, mut out: MatMut<'_>, probabilities: &mut [f32]) {
+        let Shape { queries, keys, d_head, mask, .. } = self.shape;
+        let mut shifted = Buf::any(if self.r.is_some() { BLOCK * keys } else { 0 });
+        let mut dropped = Buf::any(if self.dropout.is_none() { 0 } else { BLOCK * keys });
+        for (first, count, end) in self.blocks() {
+            let block = &mut probabilities[first * keys..(first + count) * keys];
+            self.scores(first, count, end, block, &mut shifted);
+            for (i, row) in block.chunks_exact_mut(keys).enumerate() {
+                let (from, to) = mask.range(keys - queries + first + i, keys);
+                row[..from].fill(0.0);
+                row[to..end].fill(0.0);
+                softmax_row(&mut row[from..to], self.scale);
+            }
+            let weights = if self.dropout.is_none() {
+                Mat::with_stride(block, count, end, keys)
+            } else {
+                dropped[..count * keys].copy_from_slice(block);
+                self.drop_block(&mut dropped, first, count, end);
+                Mat::with_stride(&dropped, count, end, keys)
+            };
+            gemm_serial(out.block(first, 0, count, d_head), weights, self.v.rows_from(0, end), false);
+        }
+    }
+
+    /// Applies the dropout of this head's probabilities to a block of rows.
+    fn drop_block(&self, rows: &mut [f32], first: usize, count: usize, end: usize) {
+        let keys = self.shape.keys;
+        for (i, row) in rows.chunks_exact_mut(keys).take(count).enumerate() {
+            self.dropout.apply_from(&mut row[..end], (first + i) * keys);
+        }
+    }
+
+    /// Unscaled scores of a block of queries, rows `keys` apart.
+    fn scores(&self, first: usize, count: usize, end: usize, out: &mut [f32], shifted: &mut [f32]) {
+        let Shape { queries, keys, d_head, .. } = self.shape;
+        let Some((with_u, with_v)) = &self.biased else {
+            let q = self.q.rows_from(first, count);
+            return gemm_serial(MatMut::with_stride(out, count, end, keys), q, self.k.rows_from(0, end).t(), false);
+        };
+        let rows = |biased: &'_ [f32]| biased[first * d_head..(first + count) * d_head].to_vec();
+        let (with_u, with_v) = (rows(with_u), rows(with_v));
+        gemm_serial(
+            MatMut::with_stride(out, count, end, keys),
+            Mat::new(&with_u, count, d_head),
+            self.k.rows_from(0, end).t(),
+            false,
+        );
+        // Query i meets key j at position j + T - 1 - i, so this block needs positions from `low` on.
+        let low = queries - first - count;
+        let r = self.r.expect("relative scores have positions").rows_from(low, keys - low);
+        gemm_serial(
+            MatMut::with_stride(shifted, count, keys - low, keys),
+            Mat::new(&with_v, count, d_head),
+            r.t(),
+            false,
+        );
+        for (i, (row, shifted)) in out.chunks_exact_mut(keys).zip(shifted.chunks_exact(keys)).take(count).enumerate() {
+            let skip = count - 1 - i;
+            let seen = end.min(keys - low - skip);
+            row[..seen].iter_mut().zip(&shifted[skip..]).for_each(|(score, shifted)| *score += shifted);
+        }
+    }
+
+    fn backward(
+        &self,
+        probabilities: &[f32],
+        dout: Mat<'_>,
+        mut dq: MatMut<'_>,
+        mut dk: MatMut<'_>,
+        mut dv: MatMut<'_>,
+    ) -> Option<HeadRelative> {
+        let Shape { queries, keys, d_head, mask, .. } = self.shape;
+        let mut ds = Buf::any(BLOCK * keys);
+        let mut dropped = Buf::any(if self.dropout.is_none() { 0 } else { BLOCK * keys });
+        let mut relative = self.r.map(|_| HeadRelative {
+            dr: Buf::zeros(keys * d_head),
+            du: vec![0.0; d_head],
+            dv: vec![0.0; d_head],
+        });
+        let mut moved = Buf::any(if self.r.is_some() { BLOCK * keys } else { 0 });
+        dk.fill(0.0);
+        dv.fill(0.0);
+        // From the last block on, so that the first product over all keys may overwrite.
+        for (first, count, end) in self.blocks() {
+            let p = &probabilities[first * keys..(first + count) * keys];
+            let dout = dout.rows_from(first, count);
+            // dP = dO V^T
+            gemm_serial(MatMut::with_stride(&mut ds, count, end, keys), dout, self.v.rows_from(0, end).t(), false);
+            let weights = if self.dropout.is_none() {
+                Mat::with_stride(p, count, end, keys)
+            } else {
+                self.drop_block(&mut ds, first, count, end);
+                dropped[..count * keys].copy_from_slice(p);
+                self.drop_block(&mut dropped, first, count, end);
+                Mat::with_stride(&dropped, count, end, keys)
+            };
+            // dV += P^T dO
+            gemm_serial(dv.block(0, 0, end, d_head), weights.t(), dout, true);
+            for (i, ds) in ds.chunks_exact_mut(keys).take(count).enumerate() {
+                let (from, to) = mask.range(keys - queries + first + i, keys);
+                ds[..from].fill(0.0);
+                ds[to..end].fill(0.0);
+                softmax_backward_row(&p[i * keys + from..i * keys + to], &mut ds[from..to], self.scale);
+            }
+            let ds_mat = Mat::with_stride(&ds, count, end, keys);
+            // dQ = dS K, dK += dS^T (Q + u)
+            gemm_serial(dq.block(first, 0, count, d_head), ds_mat, self.k.rows_from(0, end), false);
+            match (&self.biased, &mut relative) {
+                (Some((with_u, with_v)), Some(relative)) => {
+                    let with_u = Mat::new(&with_u[first * d_head..(first + count) * d_head], count, d_head);
+                    gemm_serial(dk.block(0, 0, end, d_head), ds_mat.t(), with_u, true);
+                    add_columns(&mut dq.block(first, 0, count, d_head), &mut relative.du);
+                    // The same gradients at the places of their positions.
+                    let low = queries - first - count;
+                    let width = keys - low;
+                    for (i, (moved, ds)) in
+                        moved.chunks_exact_mut(keys).zip(ds.chunks_exact(keys)).take(count).enumerate()
+                    {
+                        let skip = count - 1 - i;
+                        let seen = end.min(width - skip);
+                        moved[..width].fill(0.0);
+                        moved[skip..skip + seen].copy_from_slice(&ds[..seen]);
+                    }
+                    let moved = Mat::with_stride(&moved, count, width, keys);
+                    let r = self.r.expect("relative scores have positions").rows_from(low, width);
+                    let mut dq_r = Buf::any(count * d_head);
+                    gemm_serial(MatMut::new(&mut dq_r, count, d_head), moved, r, false);
+                    let with_v = Mat::new(&with_v[first * d_head..(first + count) * d_head], count, d_head);
+                    let dr = MatMut::new(&mut relative.dr[low * d_head..], width, d_head);
+                    gemm_serial(dr, moved.t(), with_v, true);
+                    for (i, part) in dq_r.chunks_exact(d_head).enumerate() {
+                        relative.dv.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+                        dq.row(first + i, 0, d_head).iter_mut().zip(part).for_each(|(dq, x)| *dq += x);
+                    }
+                }
+                _ => gemm_serial(dk.block(0, 0, end, d_head), ds_mat.t(), self.q.rows_from(first, count), true),
+            }
+        }
+        relative
+    }
+}
+
+/// sums += the rows of a matrix.
+fn add_columns(matrix: &mut MatMut<'_>, sums: &mut [f32]) {
+    for row in 0..matrix.rows() {
+        let width = matrix.cols();
+        sums.iter_mut().zip(matrix.row(row, 0, width)).for_each(|(sum, x)| *sum += *x);
+    }
+}
+
+simd! {
+    /// softmax(scale * x) in place.
+    fn softmax_row(x: &mut [f32], scale: f32) {
+        let most = max(x);
+        for x in x.iter_mut() {
+            *x = exp((*x - most) * scale);
+        }
+        let factor = 1.0 / sum(x, |x| x);
+        for x in x.iter_mut() {
+            *x *= factor;
+        }
+    }
+}
+
+simd! {
+    /// From dP to dS: P * (dP - sum(dP * P)) * scale.
+    fn softmax_backward_row(p: &[f32], dp: &mut [f32], scale: f32) {
+        let along = sum2(p, dp, |p, dp| p * dp);
+        for (dp, &p) in dp.iter_mut().zip(p) {
+            *dp = p * (*dp - along) * scale;
+        }
+    }
+}

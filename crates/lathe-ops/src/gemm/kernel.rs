@@ -1,0 +1,210 @@
+//! Register tiles: a few rows of A by `nr` columns of B, all of a block's depth.
+
+use super::matrix::MatMut;
+use super::pack::Lhs;
+use crate::cpu::{self, Level};
+
+/// A kernel for one level of instructions.
+pub(super) struct Kernel {
+    #[allow(dead_code)] // shown by tests
+    pub name: &'static str,
+    level: Level,
+    /// The most rows of a tile.
+    pub mr: usize,
+    /// Columns of a tile.
+    pub nr: usize,
+    run: unsafe fn(usize, &Tile),
+}
+
+/// One tile: C (rows x cols) = or += A (rows x depth) B (depth x nr).
+struct Tile {
+    a: *const f32,
+    row_stride: usize,
+    col_stride: usize,
+    b: *const f32,
+    depth: usize,
+    c: *mut f32,
+    c_stride: usize,
+    cols: usize,
+    accumulate: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+static KERNELS: &[Kernel] = &[
+    Kernel { name: "avx512", level: Level::Avx512, mr: 14, nr: 32, run: avx512::run },
+    Kernel { name: "avx2", level: Level::Avx2, mr: 6, nr: 16, run: avx2::run },
+    Kernel { name: "portable", level: Level::Portable, mr: 4, nr: 16, run: portable::run },
+];
+#[cfg(not(target_arch = "x86_64"))]
+static KERNELS: &[Kernel] = &[Kernel { name: "portable", level: Level::Portable, mr: 4, nr: 16, run: portable::run }];
+
+/// The kernels that this CPU can run, best first.
+pub(super) fn available() -> impl Iterator<Item = &'static Kernel> {
+    KERNELS.iter().filter(|kernel| kernel.level <= cpu::level())
+}
+
+/// The kernel for this CPU.
+pub(super) fn best() -> &'static Kernel {
+    available().next().expect("the portable kernel runs everywhere")
+}
+
+impl Kernel {
+    /// Computes one tile of at most `mr` rows and `nr` columns.
+    pub fn tile(&self, a: Lhs<'_>, b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool) {
+        let (rows, cols) = (c.rows(), c.cols());
+        assert!((1..=self.mr).contains(&rows) && (1..=self.nr).contains(&cols) && depth > 0);
+        assert!(a.data.len() > (rows - 1) * a.row_stride + (depth - 1) * a.col_stride);
+        assert!(b.len() >= depth * self.nr && self.level <= cpu::level());
+        let (pointer, c_stride) = c.raw();
+        let tile = Tile {
+            a: a.data.as_ptr(),
+            row_stride: a.row_stride,
+            col_stride: a.col_stride,
+            b: b.as_ptr(),
+            depth,
+            c: pointer,
+            c_stride,
+            cols,
+            accumulate,
+        };
+        // SAFETY: the CPU has the kernel's level; A, B and C hold every entry of the tile, as asserted above,
+        // and C is borrowed uniquely.
+        unsafe { (self.run)(rows, &tile) }
+    }
+}
+
+/// Calls `$tile::<ROWS, BY_ROWS>` for the tile's number of rows and layout of A, both known to the compiler.
+macro_rules! for_rows {
+    ($rows:expr, $tile:expr, [$($n:literal)*]) => {
+        match ($rows, $tile.col_stride == 1) {
+            // SAFETY: the caller has the features and vouches for the tile.
+            $(($n, true) => unsafe { tile::<$n, true>($tile) },
+              ($n, false) => unsafe { tile::<$n, false>($tile) },)*
+            _ => unreachable!("a tile has at most `mr` rows"),
+        }
+    };
+}
+
+/// Offset of entry (r, p) of A; one of the strides is 1, known from the layout.
+macro_rules! a_at {
+    ($t:expr, $by_rows:expr, $r:expr, $p:expr) => {
+        if $by_rows { $r * $t.row_stride + $p } else { $r + $p * $t.col_stride }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use super::Tile;
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx512f")]
+    pub unsafe fn run(rows: usize, t: &Tile) {
+        for_rows!(rows, t, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+    }
+
+    #[target_feature(enable = "avx512f")]
+    unsafe fn tile<const ROWS: usize, const BY_ROWS: bool>(t: &Tile) {
+        let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
+        // SAFETY: A has ROWS by `depth` entries at its strides, B `depth` rows of 32; the masks keep loads and
+        // stores of C to its `cols` columns.
+        unsafe {
+            for p in 0..t.depth {
+                let b0 = _mm512_loadu_ps(t.b.add(32 * p));
+                let b1 = _mm512_loadu_ps(t.b.add(32 * p + 16));
+                for r in 0..ROWS {
+                    let a = _mm512_set1_ps(*t.a.add(a_at!(t, BY_ROWS, r, p)));
+                    sums[r][0] = _mm512_fmadd_ps(a, b0, sums[r][0]);
+                    sums[r][1] = _mm512_fmadd_ps(a, b1, sums[r][1]);
+                }
+            }
+            let mask = ((1u64 << t.cols) - 1) as u32;
+            let masks = [mask as u16, (mask >> 16) as u16];
+            for (r, sums) in sums.into_iter().enumerate() {
+                for (half, mut sum) in sums.into_iter().enumerate() {
+                    let c = t.c.add(r * t.c_stride).wrapping_add(16 * half);
+                    if t.accumulate {
+                        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(masks[half], c));
+                    }
+                    _mm512_mask_storeu_ps(c, masks[half], sum);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::Tile;
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx2,fma")]
+    pub unsafe fn run(rows: usize, t: &Tile) {
+        for_rows!(rows, t, [1 2 3 4 5 6])
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn tile<const ROWS: usize, const BY_ROWS: bool>(t: &Tile) {
+        let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
+        // SAFETY: A has ROWS by `depth` entries at its strides, B `depth` rows of 16.
+        unsafe {
+            for p in 0..t.depth {
+                let b0 = _mm256_loadu_ps(t.b.add(16 * p));
+                let b1 = _mm256_loadu_ps(t.b.add(16 * p + 8));
+                for r in 0..ROWS {
+                    let a = _mm256_set1_ps(*t.a.add(a_at!(t, BY_ROWS, r, p)));
+                    sums[r][0] = _mm256_fmadd_ps(a, b0, sums[r][0]);
+                    sums[r][1] = _mm256_fmadd_ps(a, b1, sums[r][1]);
+                }
+            }
+        }
+        for (r, sums) in sums.into_iter().enumerate() {
+            let mut values = [0.0; 16];
+            // SAFETY: `values` has 16 floats; C has ROWS rows of `cols` entries.
+            unsafe {
+                _mm256_storeu_ps(values.as_mut_ptr(), sums[0]);
+                _mm256_storeu_ps(values.as_mut_ptr().add(8), sums[1]);
+                super::store(t, r, &values);
+            }
+        }
+    }
+}
+
+mod portable {
+    use super::Tile;
+
+    pub unsafe fn run(rows: usize, t: &Tile) {
+        for_rows!(rows, t, [1 2 3 4])
+    }
+
+    unsafe fn tile<const ROWS: usize, const BY_ROWS: bool>(t: &Tile) {
+        let mut sums = [[0.0f32; 16]; ROWS];
+        for p in 0..t.depth {
+            // SAFETY: B has `depth` rows of 16.
+            let b = unsafe { &*t.b.add(16 * p).cast::<[f32; 16]>() };
+            for (r, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: A has ROWS by `depth` entries at its strides.
+                let a = unsafe { *t.a.add(a_at!(t, BY_ROWS, r, p)) };
+                for (sum, &b) in sums.iter_mut().zip(b) {
+                    *sum += a * b;
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            // SAFETY: C has ROWS rows of `cols` entries.
+            unsafe { super::store(t, r, sums) }
+        }
+    }
+}
+
+/// Stores or adds the first `cols` values to a row of C.
+///
+/// # Safety
+/// C must have that row.
+#[inline(always)]
+unsafe fn store(t: &Tile, row: usize, values: &[f32; 16]) {
+    // SAFETY: the row has `cols` entries, and C is borrowed uniquely.
+    let c = unsafe { std::slice::from_raw_parts_mut(t.c.add(row * t.c_stride), t.cols) };
+    for (c, value) in c.iter_mut().zip(values) {
+        *c = if t.accumulate { *c + value } else { *value };
+    }
+}

@@ -1,0 +1,292 @@
+//! Single-precision matrix products: C = A B or C += A B, any strides, several threads.
+//!
+//! The scheme is Goto's: B is packed into panels of `nr` columns that a register tile reads one row at a
+//! time; A is copied so that its rows do not fall onto the same cache lines. Threads own disjoint parts of
+//! C, and each entry of C is summed in one fixed order, so the result does not depend on timing.
+
+mod kernel;
+mod matrix;
+mod pack;
+
+pub use matrix::{Mat, MatMut};
+pub use pack::Packed;
+
+use kernel::Kernel;
+use std::cell::RefCell;
+
+/// Depth of a block: how many columns of A and rows of B are packed at a time.
+const KC: usize = 512;
+/// Rows of A that are packed at a time, about.
+const MC: usize = 168;
+/// Columns of B that are packed at a time.
+const NC: usize = 512;
+
+/// The right-hand side of a product: a matrix, or one that was packed before.
+#[derive(Clone, Copy)]
+pub enum Rhs<'a> {
+    /// Packed as the product goes.
+    Mat(Mat<'a>),
+    /// Packed once for many products.
+    Packed(&'a Packed),
+}
+
+impl Rhs<'_> {
+    fn rows(&self) -> usize {
+        match self {
+            Self::Mat(b) => b.rows(),
+            Self::Packed(b) => b.rows(),
+        }
+    }
+
+    fn cols(&self) -> usize {
+        match self {
+            Self::Mat(b) => b.cols(),
+            Self::Packed(b) => b.cols(),
+        }
+    }
+}
+
+impl<'a> From<Mat<'a>> for Rhs<'a> {
+    fn from(b: Mat<'a>) -> Self {
+        Self::Mat(b)
+    }
+}
+
+impl<'a> From<&'a Packed> for Rhs<'a> {
+    fn from(b: &'a Packed) -> Self {
+        Self::Packed(b)
+    }
+}
+
+/// What happens to a part of a row of C once it is complete: (row, first column, values).
+pub type Finish<'a> = &'a (dyn Fn(usize, usize, &mut [f32]) + Sync);
+
+/// C = A B, or C += A B where `accumulate`, on all threads of the pool.
+pub fn gemm<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumulate: bool) {
+    run(c, a, b.into(), accumulate, None, rayon::current_num_threads());
+}
+
+/// As [`gemm`], with `finish` applied to every part of C while it is still in the cache.
+pub fn gemm_finish<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumulate: bool, finish: Finish<'_>) {
+    run(c, a, b.into(), accumulate, Some(finish), rayon::current_num_threads());
+}
+
+/// As [`gemm`], on this thread alone: for products inside a parallel loop.
+pub fn gemm_serial<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumulate: bool) {
+    run(c, a, b.into(), accumulate, None, 1);
+}
+
+fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<Finish<'_>>, threads: usize) {
+    let (m, n, k) = (c.rows(), c.cols(), a.cols());
+    assert!(
+        a.rows() == m && b.rows() == k && b.cols() == n,
+        "gemm: [{m}, {n}] = [{}, {k}] [{}, {}]",
+        a.rows(),
+        b.rows(),
+        b.cols()
+    );
+    if m == 0 || n == 0 {
+        return;
+    }
+    let kernel = kernel::best();
+    let job = Job { kernel, a, b, accumulate, finish };
+    // Below this much work a second thread costs more than it saves.
+    let threads = threads.min(2 * m * n * k / 400_000 + 1);
+    let (down, across) = grid(m, n, threads, kernel);
+    if down * across == 1 {
+        return job.part(c, 0, 0);
+    }
+    let row_ends = split(m, down, 1);
+    let col_ends = split(n, across, kernel.nr);
+    let parts = c.split(&row_ends, &col_ends);
+    rayon::scope(|scope| {
+        for (row, col, part) in parts {
+            let job = &job;
+            scope.spawn(move |_| job.part(part, row, col));
+        }
+    });
+}
+
+/// Cuts C into `down` by `across` parts, as many as threads, such that packing is least: a part packs its
+/// rows of A and its columns of B (unless they are packed), so parts should be square.
+fn grid(m: usize, n: usize, threads: usize, kernel: &Kernel) -> (usize, usize) {
+    let panels = n.div_ceil(kernel.nr);
+    (1..=threads)
+        .filter(|down| threads.is_multiple_of(*down))
+        .map(|down| (down, threads / down))
+        .filter(|&(down, across)| down <= m && across <= panels)
+        .min_by_key(|&(down, across)| {
+            // The largest part decides; then the edges.
+            let (rows, cols) = (m.div_ceil(down), panels.div_ceil(across) * kernel.nr);
+            (rows * cols * 16 / (m * n).max(1), rows + cols)
+        })
+        .unwrap_or((1, 1))
+}
+
+/// Ends of `parts` nearly equal parts of `total`, each but the last a multiple of `unit`.
+fn split(total: usize, parts: usize, unit: usize) -> Vec<usize> {
+    let units = total.div_ceil(unit);
+    (1..=parts).map(|i| (units * i / parts * unit).min(total)).collect()
+}
+
+struct Job<'a> {
+    kernel: &'static Kernel,
+    a: Mat<'a>,
+    b: Rhs<'a>,
+    accumulate: bool,
+    finish: Option<Finish<'a>>,
+}
+
+thread_local! {
+    static BUFFERS: RefCell<[pack::Buffer; 2]> = const { RefCell::new([pack::Buffer::new(), pack::Buffer::new()]) };
+}
+
+impl Job<'_> {
+    /// Computes the part of C that begins at (row, col).
+    fn part(&self, mut c: MatMut<'_>, row: usize, col: usize) {
+        BUFFERS.with_borrow_mut(|[a_buffer, b_buffer]| self.blocks(&mut c, row, col, a_buffer, b_buffer));
+    }
+
+    fn blocks(
+        &self,
+        c: &mut MatMut<'_>,
+        row: usize,
+        col: usize,
+        a_buffer: &mut pack::Buffer,
+        b_buffer: &mut pack::Buffer,
+    ) {
+        let kernel = self.kernel;
+        let (m, n, k) = (c.rows(), c.cols(), self.a.cols());
+        if k == 0 {
+            return self.empty(c, row, col);
+        }
+        let mc_max = m.div_ceil(m.div_ceil(MC));
+        for n0 in (0..n).step_by(NC) {
+            let nc = NC.min(n - n0);
+            for k0 in (0..k).step_by(KC) {
+                let kc = KC.min(k - k0);
+                let panels = match self.b {
+                    Rhs::Mat(b) => pack::pack_b(b, (k0, kc), (col + n0, nc), kernel.nr, b_buffer),
+                    Rhs::Packed(b) => b.panels((k0, kc), col + n0),
+                };
+                for m0 in (0..m).step_by(mc_max) {
+                    let mc = mc_max.min(m - m0);
+                    let a = pack::pack_a(self.a, (row + m0, mc), (k0, kc), kernel.mr, a_buffer);
+                    for (j, n1) in (n0..n0 + nc).step_by(kernel.nr).enumerate() {
+                        let b = &panels[j * kc * kernel.nr..][..kc * kernel.nr];
+                        let cols = kernel.nr.min(n0 + nc - n1);
+                        for (r0, rows) in pack::row_panels(mc, kernel.mr) {
+                            let tile = c.block(m0 + r0, n1, rows, cols);
+                            kernel.tile(a.rows(r0, rows), b, kc, tile, self.accumulate || k0 > 0);
+                        }
+                        if let Some(finish) = self.finish
+                            && k0 + kc == k
+                        {
+                            for r in m0..m0 + mc {
+                                finish(row + r, col + n1, c.row(r, n1, cols));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A product over nothing is 0.
+    fn empty(&self, c: &mut MatMut<'_>, row: usize, col: usize) {
+        let (m, n) = (c.rows(), c.cols());
+        for r in 0..m {
+            let values = c.row(r, 0, n);
+            if !self.accumulate {
+                values.fill(0.0);
+            }
+            if let Some(finish) = self.finish {
+                finish(row + r, col, values);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that differ from place to place and are exact in f32.
+    fn numbers(n: usize, seed: usize) -> Vec<f32> {
+        (0..n).map(|i| (((i + seed) * 7919 + seed * 31) % 23) as f32 - 11.0).collect()
+    }
+
+    /// Integer matrices, so that every order of summation gives the same bits.
+    fn check(m: usize, n: usize, k: usize, transpose_a: bool, transpose_b: bool, packed: bool, accumulate: bool) {
+        let (a, b, c0) = (numbers(m * k, 1), numbers(k * n, 2), numbers(m * n, 3));
+        let a_mat = if transpose_a { Mat::new(&a, k, m).t() } else { Mat::new(&a, m, k) };
+        let b_mat = if transpose_b { Mat::new(&b, n, k).t() } else { Mat::new(&b, k, n) };
+        let mut expected = c0.clone();
+        for i in 0..m {
+            for j in 0..n {
+                let sum: f32 = (0..k).map(|p| a_mat.at(i, p) * b_mat.at(p, j)).sum();
+                expected[i * n + j] = if accumulate { expected[i * n + j] + sum } else { sum };
+            }
+        }
+        let mut c = c0.clone();
+        let prepacked = packed.then(|| Packed::new(b_mat));
+        let rhs = prepacked.as_ref().map_or(Rhs::Mat(b_mat), Rhs::Packed);
+        gemm(MatMut::new(&mut c, m, n), a_mat, rhs, accumulate);
+        assert!(c == expected, "{m} {n} {k} {transpose_a} {transpose_b} {packed} {accumulate}");
+        let mut c = c0;
+        gemm_finish(MatMut::new(&mut c, m, n), a_mat, rhs, accumulate, &|row, col, values| {
+            values.iter_mut().enumerate().for_each(|(i, v)| *v += (row * n + col + i) as f32);
+        });
+        assert!(c.iter().zip(&expected).enumerate().all(|(i, (c, e))| *c == e + i as f32), "finish {m} {n} {k}");
+    }
+
+    #[test]
+    fn odd_shapes() {
+        for m in [1, 3, 14, 17, 65, 193] {
+            for n in [1, 3, 17, 32, 65, 193] {
+                for k in [0, 1, 3, 17, 65, 193, 600] {
+                    for flags in 0..16 {
+                        check(m, n, k, flags & 1 > 0, flags & 2 > 0, flags & 4 > 0, flags & 8 > 0);
+                    }
+                }
+            }
+        }
+        check(400, 1300, 70, false, true, false, false);
+    }
+
+    #[test]
+    fn every_kernel_of_this_cpu_agrees() {
+        for kernel in kernel::available() {
+            for (m, n, k) in [(1, 1, 1), (17, 65, 33), (29, 40, 530)] {
+                let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+                let (a, b) = (Mat::new(&a, m, k), Mat::new(&b, k, n));
+                for a_t in [false, true] {
+                    let storage: Vec<f32> = (0..k * m).map(|i| a.at(i % m, i / m)).collect();
+                    let a_view = if a_t { Mat::new(&storage, k, m).t() } else { a };
+                    let mut c = vec![0.0; m * n];
+                    let job = Job { kernel, a: a_view, b: Rhs::Mat(b), accumulate: false, finish: None };
+                    job.part(MatMut::new(&mut c, m, n), 0, 0);
+                    for (i, &value) in c.iter().enumerate() {
+                        let sum: f32 = (0..k).map(|p| a.at(i / n, p) * b.at(p, i % n)).sum();
+                        assert_eq!(value, sum, "{}", kernel.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_larger_matrices() {
+        let (a, b) = (numbers(20 * 50, 1), numbers(30 * 70, 2));
+        let mut c = vec![5.0; 20 * 90];
+        let (a, b) = (Mat::new(&a, 20, 50).cols_from(7, 30), Mat::new(&b, 30, 70).cols_from(11, 40));
+        gemm(MatMut::with_stride(&mut c[3..], 20, 40, 90), a, b, false);
+        for i in 0..20 {
+            for j in 0..90 {
+                let inside = (3..43).contains(&j);
+                let expected = if inside { (0..30).map(|p| a.at(i, p) * b.at(p, j - 3)).sum() } else { 5.0 };
+                assert_eq!(c[i * 90 + j], expected);
+            }
+        }
+    }
+}

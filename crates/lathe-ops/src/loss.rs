@@ -1,0 +1,73 @@
+//! Softmax cross-entropy, in place: logits go in, their gradient comes out, and there is no second array.
+
+use crate::parallel;
+use crate::simd::{exp, max, simd, sum};
+
+/// A token whose loss does not count.
+pub const IGNORE: u32 = u32::MAX;
+
+/// Per row: -log softmax(logits)[target] into `losses` (0 where ignored), and the gradient of
+/// `scale` * its sum in the place of the logits.
+pub fn cross_entropy(logits: &mut [f32], width: usize, targets: &[u32], scale: f32, losses: &mut [f32]) {
+    rows(logits, width, losses, |row, logits| {
+        let target = targets[row];
+        if target == IGNORE {
+            logits.fill(0.0);
+            return 0.0;
+        }
+        let at_target = logits[target as usize];
+        let log_sum = softmax_row(logits, scale);
+        logits[target as usize] -= scale;
+        log_sum - at_target
+    });
+}
+
+/// Per row: -log softmax(logits)[target]; the logits stay.
+pub fn negative_log_likelihood(logits: &mut [f32], width: usize, targets: &[u32], losses: &mut [f32]) {
+    rows(logits, width, losses, |row, logits| match targets[row] {
+        IGNORE => 0.0,
+        target => log_sum_exp(logits) - logits[target as usize],
+    });
+}
+
+/// Turns logits into log-probabilities, per row.
+pub fn log_softmax(logits: &mut [f32], width: usize) {
+    parallel::rows(logits, width, |_, logits| {
+        let log_sum = log_sum_exp(logits);
+        logits.iter_mut().for_each(|x| *x -= log_sum);
+    });
+}
+
+/// Calls `work` for each row, on all threads, and keeps its results.
+fn rows(data: &mut [f32], width: usize, results: &mut [f32], work: impl Fn(usize, &mut [f32]) -> f32 + Sync) {
+    use rayon::prelude::*;
+    assert_eq!(data.len(), results.len() * width);
+    data.par_chunks_mut(width)
+        .zip(results.par_iter_mut())
+        .enumerate()
+        .for_each(|(row, (data, result))| *result = work(row, data));
+}
+
+simd! {
+    /// scale * softmax in place; gives log sum exp.
+    fn softmax_row(x: &mut [f32], scale: f32) -> f32 {
+        let most = max(x);
+        for x in x.iter_mut() {
+            *x = exp(*x - most);
+        }
+        let total = sum(x, |x| x);
+        let factor = scale / total;
+        for x in x.iter_mut() {
+            *x *= factor;
+        }
+        most + total.ln()
+    }
+}
+
+simd! {
+    /// log sum exp of a row.
+    pub fn log_sum_exp(x: &[f32]) -> f32 {
+        let most = max(x);
+        most + sum(x, |x| exp(x - most)).ln()
+    }
+}
