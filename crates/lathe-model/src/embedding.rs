@@ -5,7 +5,10 @@
 //! cluster together with one row per further cluster, and a further cluster only where its row is likely.
 //! Without cutoffs there is one cluster, which makes it a plain softmax.
 
+use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
 use lathe_core::{Frame, Positions, Setting};
+use lathe_ops::buffer::Buf;
+use lathe_ops::embedding as ops;
 
 /// What embedding and output layer cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +28,7 @@ pub(crate) struct EmbeddingCost {
 pub(crate) fn cost(frame: &Frame, setting: &Setting) -> EmbeddingCost {
     let (d, vocab, d_embed) = (u64::from(frame.d_model), u64::from(frame.vocab), u64::from(frame.d_embed));
     let rows = frame.cutoffs.len() as u64; // C
-    let projected = frame.div_val > 1 || frame.d_embed != frame.d_model;
+    let projected = projected(frame);
 
     let mut weights = 0; // sum of n_i e_i
     let mut projections = 0; // sum of D e_i
@@ -69,5 +72,126 @@ pub(crate) fn cost(frame: &Frame, setting: &Setting) -> EmbeddingCost {
         output_flops: setting.tokens() * output,
         output_full_flops: setting.tokens() * (output + tail_flops),
         activation_bytes: setting.tokens() * 4 * (u128::from(d) + u128::from(vocab + rows)),
+    }
+}
+
+/// Whether embeddings are projected to the width of the model.
+pub(crate) fn projected(frame: &Frame) -> bool {
+    frame.div_val > 1 || frame.d_embed != frame.d_model
+}
+
+/// First token, number of tokens and width of each cluster.
+pub(crate) fn clusters(frame: &Frame) -> Vec<(usize, usize, usize)> {
+    let ends = frame.cutoffs.iter().chain([&frame.vocab]);
+    let mut start = 0;
+    let mut width = frame.d_embed as usize;
+    ends.map(|&end| {
+        let cluster = (start, end as usize - start, width);
+        start = end as usize;
+        width /= frame.div_val as usize;
+        cluster
+    })
+    .collect()
+}
+
+/// The embedding at work: a table per cluster (one for all where they are equally wide), and projections.
+pub(crate) struct Embedding {
+    tables: Vec<Table>,
+    width: usize,
+    scale: f32,
+}
+
+pub(crate) struct Table {
+    first: usize,
+    count: usize,
+    width: usize,
+    pub weight: ParamId,
+    /// [D, e], shared with the output where that is tied.
+    pub projection: Option<ParamId>,
+}
+
+impl Embedding {
+    pub fn new(frame: &Frame, builder: &mut Builder) -> Self {
+        let d = frame.d_model as usize;
+        let adaptive = frame.div_val > 1 || !frame.cutoffs.is_empty();
+        let relative = frame.backbone.positions == Positions::Relative;
+        let list = match frame.div_val {
+            1 => vec![(0, frame.vocab as usize, frame.d_embed as usize)],
+            _ => clusters(frame),
+        };
+        let plain = !relative && !adaptive && !projected(frame);
+        let name = |i: usize| match (plain, relative) {
+            (true, _) => "transformer.wte.weight".to_string(),
+            (_, true) => format!("transformer.word_emb.emb_layers.{i}.weight"),
+            _ => format!("transformer.wte.emb_layers.{i}.weight"),
+        };
+        let folder = if relative { "word_emb" } else { "wte" };
+        let tables = list.into_iter().enumerate().map(|(i, (first, count, width))| {
+            let weight = builder.param(name(i), &[count, width], Init::Normal(0.0, 0.02));
+            let projection = projected(frame).then(|| {
+                builder.param(
+                    format!("transformer.{folder}.emb_projs.{i}"),
+                    &[d, width],
+                    Init::Normal(0.0, if adaptive { 0.01 } else { 0.02 }),
+                )
+            });
+            Table { first, count, width, weight, projection }
+        });
+        let scale = if relative || adaptive { (d as f32).sqrt() } else { 1.0 };
+        Self { tables: tables.collect(), width: d, scale }
+    }
+
+    /// The tables, for an output that shares them.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// The rows whose tokens are of a table, and their numbers in it.
+    fn members(table: &Table, ids: &[u32]) -> (Vec<usize>, Vec<u32>) {
+        let range = table.first as u32..(table.first + table.count) as u32;
+        let members = ids.iter().enumerate().filter(|(_, id)| range.contains(id));
+        members.map(|(row, id)| (row, id - range.start)).unzip()
+    }
+
+    /// [N, D]
+    pub fn forward(&self, params: &Params, ids: &[u32]) -> Buf {
+        let mut out = Buf::any(ids.len() * self.width);
+        for table in &self.tables {
+            let (rows, local) = Self::members(table, ids);
+            let weight = params.get(table.weight);
+            let Some(projection) = table.projection else {
+                ops::gather(weight, table.width, ids, self.scale, &mut out);
+                continue;
+            };
+            let mut narrow = Buf::any(rows.len() * table.width);
+            ops::gather(weight, table.width, &local, self.scale, &mut narrow);
+            let mut wide = Buf::any(rows.len() * self.width);
+            Linear::new(projection, None, Layout::OutIn, table.width, self.width).forward(params, &narrow, &mut wide);
+            for (from, &row) in wide.chunks_exact(self.width).zip(&rows) {
+                out[row * self.width..][..self.width].copy_from_slice(from);
+            }
+        }
+        out
+    }
+
+    /// Adds the gradients of tables and projections.
+    pub fn backward(&self, params: &Params, ids: &[u32], dout: &[f32], grads: &mut Grads) {
+        for table in &self.tables {
+            let (rows, local) = Self::members(table, ids);
+            let Some(projection) = table.projection else {
+                ops::scatter(dout, table.width, ids, self.scale, grads.add(table.weight));
+                continue;
+            };
+            let mut wide = Buf::any(rows.len() * self.width);
+            for (to, &row) in wide.chunks_exact_mut(self.width).zip(&rows) {
+                to.copy_from_slice(&dout[row * self.width..][..self.width]);
+            }
+            let linear = Linear::new(projection, None, Layout::OutIn, table.width, self.width);
+            let mut narrow = Buf::any(rows.len() * table.width);
+            ops::gather(params.get(table.weight), table.width, &local, self.scale, &mut narrow);
+            linear.backward_params(&narrow, &wide, grads);
+            linear.backward_input(params, &wide, &mut narrow, false);
+            ops::scatter(&narrow, table.width, &local, self.scale, grads.add(table.weight));
+        }
     }
 }

@@ -8,11 +8,13 @@
 
 use crate::params::{Builder, Grads, Init, Linear, ParamId, Params};
 use lathe_core::{Frame, Norm};
+use lathe_ops::attention::Rows;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::linear;
 use lathe_ops::norm::NormKind;
 use std::any::Any;
+use std::sync::Mutex;
 
 /// What a pass over a batch of sequences has in common for all layers.
 pub struct Pass<'a> {
@@ -26,14 +28,32 @@ pub struct Pass<'a> {
     pub keep: bool,
     /// Dropout of hidden states, of attention probabilities, and inside experts; none in evaluation.
     pub dropout: [Dropout; 3],
+    /// Weight of the balance loss of experts.
+    pub balance: f32,
     /// transformer_xl: the embedded distances [M + T, D], farthest first.
     pub distances: Option<&'a [f32]>,
+    /// What experts report of this pass, one entry per mixture.
+    pub stats: &'a Mutex<Vec<MoeStats>>,
+}
+
+/// How a mixture of experts spread its tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MoeStats {
+    /// Assignments of each expert.
+    pub loads: Vec<usize>,
+    /// The balance loss, 1 when uniform.
+    pub balance: f32,
 }
 
 impl Pass<'_> {
     /// B * T
     pub fn rows(&self) -> usize {
         self.batch * self.len
+    }
+
+    /// Notes what a mixture of experts did.
+    pub(crate) fn record(&self, stats: MoeStats) {
+        self.stats.lock().expect("nothing panics while it holds the list").push(stats);
     }
 }
 
@@ -66,20 +86,66 @@ pub struct Cache {
     pub(crate) positions: Option<(usize, Buf)>,
 }
 
+impl Cache {
+    /// An empty cache for rows of `width`.
+    pub(crate) fn new(batch: usize, width: usize, limit: usize, capacity: usize) -> Self {
+        Self { rows: vec![0.0; batch * capacity * width], capacity, end: 0, len: 0, limit, positions: None }
+    }
+
+    /// Adds [B, T] new rows, the columns of `new` from `first_col` on. Gives the place of the first row that counts.
+    pub(crate) fn append(&mut self, batch: usize, width: usize, new: &[f32], stride: usize, first_col: usize) -> usize {
+        let len = new.len() / stride / batch;
+        if self.end + len > self.capacity {
+            let kept = self.end - self.len..self.end;
+            assert!(self.len + len <= self.capacity, "a cache of {} places has no room for {len} more", self.capacity);
+            for rows in self.rows.chunks_exact_mut(self.capacity * width) {
+                rows.copy_within(kept.start * width..kept.end * width, 0);
+            }
+            self.end = self.len;
+        }
+        for (b, rows) in self.rows.chunks_exact_mut(self.capacity * width).enumerate() {
+            for t in 0..len {
+                let from = &new[(b * len + t) * stride + first_col..][..width];
+                rows[(self.end + t) * width..][..width].copy_from_slice(from);
+            }
+        }
+        self.end += len;
+        self.len += len;
+        self.end - self.len
+    }
+
+    /// Lets go of rows beyond the limit.
+    pub(crate) fn forget(&mut self) {
+        self.len = self.len.min(self.limit);
+    }
+
+    /// Keys and values from a place on, each `a` wide.
+    pub(crate) fn keys_and_values(&self, first: usize, a: usize) -> (Rows<'_>, Rows<'_>) {
+        let rows = |col: usize| Rows {
+            data: &self.rows[first * 2 * a + col..],
+            stride: 2 * a,
+            batch_stride: self.capacity * 2 * a,
+        };
+        (rows(0), rows(a))
+    }
+}
+
 /// The inside of a layer.
 pub trait Sublayer: Send + Sync {
-    /// Whether its input begins with a memory.
-    fn remembers(&self) -> bool {
-        false
-    }
-    /// The output [B * T, D] for an input [B * T, D], or [B * (M + T), D] where it remembers.
+    /// The output [B * T, D] for an input [B * T, D], or [B * (M + T), D] after a memory.
     fn forward(&self, pass: &Pass<'_>, input: &[f32], state: &mut LayerState) -> (Buf, Saved);
     /// The gradient of the input; adds those of the parameters. What was saved may be consumed.
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf;
     /// Its linear layers, to be packed.
     fn linears(&mut self) -> Vec<&mut Linear>;
-    /// Statistics of the last pass, for blocks that have any.
-    fn state(&self, _batch: usize) -> LayerState {
+    /// Packs, or unpacks, whatever is no [`Linear`].
+    fn pack(&mut self, _params: &Params, _packed: bool) {}
+    /// The memory it begins with: zeros, as in the reference.
+    fn memory(&self, _batch: usize) -> LayerState {
+        LayerState::None
+    }
+    /// The cache that continues a memory [B, M, D], normed where the norm comes first; an empty one without memory.
+    fn cache(&self, _pass: &Pass<'_>, _memory: &[f32]) -> LayerState {
         LayerState::None
     }
 }
@@ -140,19 +206,28 @@ impl Layer {
         Self { sublayer, norm, place: frame.norm, width: frame.d_model as usize, salt }
     }
 
-    /// The state it begins with.
-    pub fn state(&self, batch: usize) -> LayerState {
-        self.sublayer.state(batch)
+    /// The state that training and plain evaluation begin with.
+    pub fn memory(&self, batch: usize) -> LayerState {
+        self.sublayer.memory(batch)
     }
 
-    /// Its linear layers.
-    pub fn linears(&mut self) -> Vec<&mut Linear> {
-        self.sublayer.linears()
+    /// The state that decoding goes on with after a memory, or begins with.
+    pub fn cache(&self, pass: &Pass<'_>, state: &LayerState) -> LayerState {
+        match state {
+            LayerState::Memory(memory) if self.place == Norm::Pre => {
+                self.sublayer.cache(pass, &self.norm.forward(pass.params, memory).0)
+            }
+            LayerState::Memory(memory) => self.sublayer.cache(pass, memory),
+            _ => self.sublayer.cache(pass, &[]),
+        }
     }
 
-    /// Whether it carries a memory.
-    pub fn remembers(&self) -> bool {
-        self.sublayer.remembers()
+    /// Packs its weights for many products, or forgets them.
+    pub fn pack(&mut self, params: &Params, packed: bool) {
+        for linear in self.sublayer.linears() {
+            if packed { linear.pack(params) } else { linear.unpack() }
+        }
+        self.sublayer.pack(params, packed);
     }
 
     /// The output for an input [B * T, D].

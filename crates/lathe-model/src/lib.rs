@@ -8,9 +8,16 @@ pub mod blocks;
 mod count;
 pub mod design;
 mod embedding;
+mod head;
+mod layer;
+mod network;
+mod params;
 pub mod shipped;
 
 pub use count::{Counts, count};
+pub use layer::MoeStats;
+pub use network::{Network, Outcome, State, Training};
+pub use params::{Grads, Param, Params};
 
 /// All blocks and backbones.
 pub const REGISTRY: lathe_core::Registry =

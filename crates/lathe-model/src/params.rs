@@ -1,6 +1,6 @@
 //! Parameters by name, their gradients, and how they are made.
 
-use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm};
+use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm, gemm_finish};
 use lathe_ops::linear;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -60,7 +60,10 @@ pub struct Grads {
 impl Grads {
     /// Gradients for these parameters, all 0.
     pub fn new(params: &Params) -> Self {
-        Self { list: params.iter().map(|param| vec![0.0; param.data.len()]).collect(), started: vec![true; params.list.len()] }
+        Self {
+            list: params.iter().map(|param| vec![0.0; param.data.len()]).collect(),
+            started: vec![true; params.list.len()],
+        }
     }
 
     /// Forgets all gradients; they count as 0.
@@ -146,7 +149,9 @@ impl Builder {
 /// Normal numbers from a generator of their own (Box and Muller).
 fn normal(seed: u64, name: &str, len: usize, mean: f32, deviation: f32) -> Vec<f32> {
     // FNV-1a over the name, so that each parameter has its own stream.
-    let stream = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let stream = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(stream);
     let mut out = Vec::with_capacity(len + 1);
@@ -190,8 +195,8 @@ impl Linear {
 
     /// Some of the outputs.
     pub fn part(&self, first: usize, outputs: usize) -> Self {
-        assert!(self.bias.is_none() && first + outputs <= self.total);
-        Self { first, outputs, packed: None, ..*self }
+        assert!(self.first + first + outputs <= self.total);
+        Self { first: self.first + first, outputs, packed: None, ..*self }
     }
 
     /// Width of its output.
@@ -222,19 +227,31 @@ impl Linear {
         self.packed.as_ref().map_or_else(|| self.mat(params).into(), Rhs::from)
     }
 
+    fn bias<'a>(&self, params: &'a Params) -> Option<&'a [f32]> {
+        self.bias.map(|bias| &params.get(bias)[self.first..self.first + self.outputs])
+    }
+
+    fn rows<'a>(&self, x: &'a [f32], width: usize) -> Mat<'a> {
+        Mat::new(x, x.len() / width, width)
+    }
+
     /// y = x W + b.
     pub fn forward(&self, params: &Params, x: &[f32], y: &mut [f32]) {
         let rows = x.len() / self.inputs;
-        let bias = self.bias.map(|bias| params.get(bias));
-        linear::forward(Mat::new(x, rows, self.inputs), self.rhs(params), bias, MatMut::new(y, rows, self.outputs), false);
+        self.forward_into(params, self.rows(x, self.inputs), MatMut::new(y, rows, self.outputs));
+    }
+
+    /// As [`Self::forward`], into a part of a matrix.
+    pub fn forward_into(&self, params: &Params, x: Mat<'_>, y: MatMut<'_>) {
+        linear::forward(x, self.rhs(params), self.bias(params), y, false);
     }
 
     /// As [`Self::forward`], with `finish` applied to the results while they are in the cache.
     pub fn forward_finish(&self, params: &Params, x: &[f32], y: &mut [f32], finish: impl Fn(&mut [f32]) + Sync) {
         let rows = x.len() / self.inputs;
-        let bias = self.bias.map(|bias| params.get(bias));
+        let bias = self.bias(params);
         let y = MatMut::new(y, rows, self.outputs);
-        lathe_ops::gemm::gemm_finish(y, Mat::new(x, rows, self.inputs), self.rhs(params), false, &|_, col, y| {
+        gemm_finish(y, self.rows(x, self.inputs), self.rhs(params), false, &|_, col, y| {
             if let Some(bias) = bias {
                 y.iter_mut().zip(&bias[col..]).for_each(|(y, bias)| *y += bias);
             }
@@ -244,28 +261,35 @@ impl Linear {
 
     /// dx = dy W^T, or added to it.
     pub fn backward_input(&self, params: &Params, dy: &[f32], dx: &mut [f32], accumulate: bool) {
-        let rows = dy.len() / self.outputs;
-        gemm(MatMut::new(dx, rows, self.inputs), Mat::new(dy, rows, self.outputs), self.mat(params).t(), accumulate);
+        self.backward_input_from(params, self.rows(dy, self.outputs), dx, accumulate);
+    }
+
+    /// As [`Self::backward_input`], from a part of a matrix.
+    pub fn backward_input_from(&self, params: &Params, dy: Mat<'_>, dx: &mut [f32], accumulate: bool) {
+        gemm(MatMut::new(dx, dy.rows(), self.inputs), dy, self.mat(params).t(), accumulate);
     }
 
     /// Adds the gradients of weight and bias.
     pub fn backward_params(&self, x: &[f32], dy: &[f32], grads: &mut Grads) {
-        let rows = dy.len() / self.outputs;
-        let (x, dy_mat) = (Mat::new(x, rows, self.inputs), Mat::new(dy, rows, self.outputs));
+        self.backward_params_from(self.rows(x, self.inputs), self.rows(dy, self.outputs), grads);
+    }
+
+    /// As [`Self::backward_params`], from a part of a matrix.
+    pub fn backward_params_from(&self, x: Mat<'_>, dy: Mat<'_>, grads: &mut Grads) {
         let whole = self.outputs == self.total;
         let (dw, accumulate) = if whole { grads.start(self.weight) } else { (grads.add(self.weight), true) };
         match self.layout {
             Layout::InOut => {
                 let dw = MatMut::with_stride(&mut dw[self.first..], self.inputs, self.outputs, self.total);
-                gemm(dw, x.t(), dy_mat, accumulate);
+                gemm(dw, x.t(), dy, accumulate);
             }
             Layout::OutIn => {
                 let dw = &mut dw[self.first * self.inputs..][..self.outputs * self.inputs];
-                gemm(MatMut::new(dw, self.outputs, self.inputs), dy_mat.t(), x, accumulate);
+                gemm(MatMut::new(dw, self.outputs, self.inputs), dy.t(), x, accumulate);
             }
         }
         if let Some(bias) = self.bias {
-            linear::bias_backward(dy, grads.add(bias));
+            linear::bias_backward(dy, &mut grads.add(bias)[self.first..self.first + self.outputs]);
         }
     }
 }

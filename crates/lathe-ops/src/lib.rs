@@ -11,6 +11,7 @@ pub mod embedding;
 pub mod gemm;
 pub mod linear;
 pub mod loss;
+pub mod moe;
 pub mod norm;
 pub mod optim;
 mod parallel;

@@ -15,10 +15,10 @@ pub fn forward<'w>(x: Mat<'_>, w: impl Into<Rhs<'w>>, bias: Option<&[f32]>, y: M
 }
 
 /// dbias += sum of the rows of dy.
-pub fn bias_backward(dy: &[f32], dbias: &mut [f32]) {
-    let width = dbias.len();
-    parallel::sum_rows(dy.len() / width.max(1), dbias, |row, sum| {
-        sum.iter_mut().zip(&dy[row * width..]).for_each(|(sum, dy)| *sum += dy);
+pub fn bias_backward(dy: Mat<'_>, dbias: &mut [f32]) {
+    assert_eq!(dy.cols(), dbias.len());
+    parallel::sum_rows(dy.rows(), dbias, |row, sum| {
+        sum.iter_mut().zip(dy.row(row, 0, dy.cols())).for_each(|(sum, dy)| *sum += dy);
     });
 }
 

@@ -8,8 +8,13 @@
 //! | plain | 2 D F + F + D | 4 T D F |
 //! | gated | 3 D F | 6 T D F |
 
-use super::{BYTES, memory_bytes};
-use lathe_core::{Activation, Block, BlockKind, Cost, Domain, Frame, Knob, Result, Setting};
+use super::{BYTES, Build, DEVIATION, Names, memory_bytes, norm_deviation, output_deviation};
+use crate::layer::{LayerState, NormParams, Pass, Saved, Sublayer};
+use crate::params::{Builder, Grads, Init, Layout, Linear};
+use lathe_core::{Activation, Block, BlockKind, Cost, Domain, Frame, Knob, Positions, Result, Setting};
+use lathe_ops::activation::{self, Act};
+use lathe_ops::buffer::Buf;
+use lathe_ops::dropout::Dropout;
 
 pub(super) struct Ffn;
 
@@ -61,5 +66,128 @@ impl BlockKind for Ffn {
             activation_bytes: setting.tokens() * BYTES * floats_per_token,
             state_bytes: memory_bytes(frame, setting.mem_len),
         }
+    }
+}
+
+/// The plain non-linearity of an activation.
+pub(super) fn act(activation: Activation) -> Act {
+    match activation {
+        Activation::Relu | Activation::Reglu => Act::Relu,
+        Activation::Gelu | Activation::Geglu => Act::Gelu,
+        Activation::GeluTanh => Act::GeluTanh,
+        Activation::Silu | Activation::Swiglu => Act::Silu,
+    }
+}
+
+impl Build for Ffn {
+    fn build(
+        &self,
+        block: &Block,
+        frame: &Frame,
+        names: &Names,
+        builder: &mut Builder,
+    ) -> Option<(Box<dyn Sublayer>, NormParams)> {
+        let d = frame.d_model as usize;
+        let inner = block.get(INNER).unwrap_or(frame.inner) as usize;
+        let gated = frame.activation.gated();
+        let wide = if gated { 2 * inner } else { inner };
+        let layer = &names.layer;
+        let (up, down, norm, layout) = match frame.backbone.positions {
+            Positions::Learned => {
+                (format!("{layer}.mlp.c_fc"), format!("{layer}.mlp.c_proj"), format!("{layer}.ln_2"), Layout::InOut)
+            }
+            Positions::Relative => (
+                format!("{layer}.pos_ff.CoreNet.0"),
+                format!("{layer}.pos_ff.CoreNet.3"),
+                format!("{layer}.pos_ff.layer_norm"),
+                Layout::OutIn,
+            ),
+        };
+        let norm = NormParams::new(builder, &norm, d, norm_deviation(frame));
+        let mut linear = |name: &str, inputs: usize, outputs: usize, deviation: f32| {
+            let shape = if layout == Layout::InOut { [inputs, outputs] } else { [outputs, inputs] };
+            let weight = builder.param(format!("{name}.weight"), &shape, Init::Normal(0.0, deviation));
+            let bias = (!gated).then(|| builder.param(format!("{name}.bias"), &[outputs], Init::Constant(0.0)));
+            Linear::new(weight, bias, layout, inputs, outputs)
+        };
+        let up = linear(&up, d, wide, DEVIATION);
+        let down = linear(&down, inner, d, output_deviation(frame, names));
+        let inner_dropout = frame.backbone.positions == Positions::Relative;
+        Some((
+            Box::new(FfnLayer {
+                up,
+                down,
+                act: act(frame.activation),
+                gated,
+                inner,
+                inner_dropout,
+                salt: names.salt(1),
+            }),
+            norm,
+        ))
+    }
+}
+
+struct FfnLayer {
+    up: Linear,
+    down: Linear,
+    act: Act,
+    gated: bool,
+    inner: usize,
+    /// transformer_xl drops inner activations too.
+    inner_dropout: bool,
+    salt: u64,
+}
+
+/// h, the inner activations before the non-linearity.
+struct FfnSaved {
+    h: Buf,
+}
+
+impl FfnLayer {
+    fn dropout(&self, pass: &Pass<'_>) -> Dropout {
+        if self.inner_dropout { pass.dropout[0].with(self.salt) } else { Dropout::NONE }
+    }
+}
+
+impl Sublayer for FfnLayer {
+    fn forward(&self, pass: &Pass<'_>, input: &[f32], _: &mut LayerState) -> (Buf, Saved) {
+        let rows = pass.rows();
+        let mut out = Buf::any(input.len());
+        let mut h = Buf::any(rows * self.up.outputs());
+        if !pass.keep && !self.gated {
+            let act = self.act;
+            self.up.forward_finish(pass.params, input, &mut h, |h| activation::row(act, h));
+            self.down.forward(pass.params, &h, &mut out);
+            return (out, Box::new(()));
+        }
+        self.up.forward(pass.params, input, &mut h);
+        let mut a = Buf::any(rows * self.inner);
+        activation::forward(self.act, self.gated, &h, &mut a, self.inner);
+        self.dropout(pass).apply(&mut a);
+        self.down.forward(pass.params, &a, &mut out);
+        (out, Box::new(FfnSaved { h }))
+    }
+
+    fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf {
+        let FfnSaved { h } = *saved.downcast().expect("what this layer saved");
+        let mut a = Buf::any(pass.rows() * self.inner); // dA, then A again
+        self.down.backward_input(pass.params, dout, &mut a, false);
+        let dropout = self.dropout(pass);
+        dropout.apply(&mut a);
+        let mut dh = Buf::any(h.len());
+        activation::backward(self.act, self.gated, &h, &mut a, &mut dh, self.inner);
+        drop(h);
+        dropout.apply(&mut a);
+        self.down.backward_params(&a, dout, grads);
+        drop(a);
+        let mut dinput = Buf::any(input.len());
+        self.up.backward_input(pass.params, &dh, &mut dinput, false);
+        self.up.backward_params(input, &dh, grads);
+        dinput
+    }
+
+    fn linears(&mut self) -> Vec<&mut Linear> {
+        vec![&mut self.up, &mut self.down]
     }
 }

@@ -7,8 +7,15 @@
 //! | experts * (2 D F + F + D) + D * experts | 2 T D experts + top_k * 4 T D F |
 
 use super::ffn::{self, MAX_INNER};
-use super::{BYTES, memory_bytes};
-use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, Result, Setting};
+use super::{BYTES, Build, DEVIATION, Names, memory_bytes, norm_deviation, output_deviation};
+use crate::layer::{LayerState, MoeStats, NormParams, Pass, Saved, Sublayer};
+use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
+use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, Positions, Result, Setting};
+use lathe_ops::activation::{self, Act};
+use lathe_ops::buffer::Buf;
+use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm_grouped};
+use lathe_ops::linear;
+use lathe_ops::moe::Routing;
 
 pub(super) struct Moe;
 
@@ -67,6 +74,212 @@ impl BlockKind for Moe {
             flops: setting.tokens() * (gate_flops + top_k * ffn::flops_per_token(frame.activation, d, f)),
             activation_bytes: setting.tokens() * BYTES * floats_per_token,
             state_bytes: memory_bytes(frame, setting.mem_len),
+        }
+    }
+}
+
+const RENORMALISE: usize = 3;
+
+impl Build for Moe {
+    fn build(
+        &self,
+        block: &Block,
+        frame: &Frame,
+        names: &Names,
+        builder: &mut Builder,
+    ) -> Option<(Box<dyn Sublayer>, NormParams)> {
+        let (experts, top_k) = shape(block);
+        let (experts, top_k, d) = (experts as usize, top_k as usize, frame.d_model as usize);
+        let inner = block.get(INNER).unwrap_or(frame.inner) as usize;
+        let gated = frame.activation.gated();
+        let layer = format!("{}.moe", names.layer);
+        let norm_name = match frame.backbone.positions {
+            Positions::Learned => format!("{}.ln_2", names.layer),
+            Positions::Relative => format!("{layer}.layer_norm"),
+        };
+        let norm = NormParams::new(builder, &norm_name, d, norm_deviation(frame));
+        let gate = builder.param(format!("{layer}.gate.weight"), &[d, experts], Init::Normal(0.0, DEVIATION));
+        let mut experts_of = |name: &str, inputs: usize, outputs: usize, deviation: f32| {
+            let weight = builder.param(
+                format!("{layer}.{name}.weight"),
+                &[experts, inputs, outputs],
+                Init::Normal(0.0, deviation),
+            );
+            let bias = (!gated)
+                .then(|| builder.param(format!("{layer}.{name}.bias"), &[experts, outputs], Init::Constant(0.0)));
+            Experts { weight, bias, inputs, outputs, packed: Vec::new() }
+        };
+        let up = experts_of("c_fc", d, if gated { 2 * inner } else { inner }, DEVIATION);
+        let down = experts_of("c_proj", inner, d, output_deviation(frame, names));
+        let gate = Linear::new(gate, None, Layout::InOut, d, experts);
+        let renormalise = block.get(RENORMALISE) == Some(1);
+        let salt = names.salt(3);
+        Some((
+            Box::new(MoeLayer {
+                gate,
+                up,
+                down,
+                experts,
+                top_k,
+                inner,
+                act: ffn::act(frame.activation),
+                gated,
+                renormalise,
+                salt,
+            }),
+            norm,
+        ))
+    }
+}
+
+/// The same linear layer of every expert: weights [E, in, out], biases [E, out].
+struct Experts {
+    weight: ParamId,
+    bias: Option<ParamId>,
+    inputs: usize,
+    outputs: usize,
+    packed: Vec<Packed>,
+}
+
+impl Experts {
+    fn mat<'a>(&self, params: &'a Params, expert: usize) -> Mat<'a> {
+        let size = self.inputs * self.outputs;
+        Mat::new(&params.get(self.weight)[expert * size..][..size], self.inputs, self.outputs)
+    }
+
+    /// y = x W + b for the rows of each expert.
+    fn forward(&self, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32]) {
+        let products = cut(y, routing, self.outputs).into_iter().enumerate().map(|(e, c)| {
+            let b = self.packed.get(e).map_or_else(|| Rhs::Mat(self.mat(params, e)), Rhs::Packed);
+            Product { c, a: rows(x, routing, e, self.inputs), b, accumulate: false }
+        });
+        let products = products.collect();
+        match self.bias.map(|bias| params.get(bias)) {
+            None => gemm_grouped(products, None),
+            Some(bias) => gemm_grouped(
+                products,
+                Some(&|e, _, col, y| {
+                    y.iter_mut().zip(&bias[e * self.outputs + col..]).for_each(|(y, bias)| *y += bias);
+                }),
+            ),
+        }
+    }
+
+    /// dx = dy W^T.
+    fn backward_input(&self, params: &Params, routing: &Routing, dy: &[f32], dx: &mut [f32]) {
+        let products = cut(dx, routing, self.inputs).into_iter().enumerate().map(|(e, c)| Product {
+            c,
+            a: rows(dy, routing, e, self.outputs),
+            b: self.mat(params, e).t().into(),
+            accumulate: false,
+        });
+        gemm_grouped(products.collect(), None);
+    }
+
+    /// Adds the gradients of weights and biases.
+    fn backward_params(&self, routing: &Routing, x: &[f32], dy: &[f32], grads: &mut Grads) {
+        let (dw, accumulate) = grads.start(self.weight);
+        let products = dw.chunks_exact_mut(self.inputs * self.outputs).enumerate().map(|(e, dw)| {
+            let (x, dy) = (rows(x, routing, e, self.inputs), rows(dy, routing, e, self.outputs));
+            Product { c: MatMut::new(dw, self.inputs, self.outputs), a: x.t(), b: dy.into(), accumulate }
+        });
+        gemm_grouped(products.collect(), None);
+        if let Some(bias) = self.bias {
+            for (e, dbias) in grads.add(bias).chunks_exact_mut(self.outputs).enumerate() {
+                linear::bias_backward(rows(dy, routing, e, self.outputs), dbias);
+            }
+        }
+    }
+}
+
+/// The rows of an expert's assignments.
+fn rows<'a>(x: &'a [f32], routing: &Routing, expert: usize, width: usize) -> Mat<'a> {
+    let (start, end) = (routing.starts[expert], routing.starts[expert + 1]);
+    Mat::new(&x[start * width..end * width], end - start, width)
+}
+
+/// Cuts rows of assignments into those of each expert.
+fn cut<'a>(x: &'a mut [f32], routing: &Routing, width: usize) -> Vec<MatMut<'a>> {
+    let all = MatMut::new(x, routing.tokens.len(), width);
+    all.split(&routing.starts[1..], &[width]).into_iter().map(|(_, _, part)| part).collect()
+}
+
+struct MoeLayer {
+    gate: Linear,
+    up: Experts,
+    down: Experts,
+    experts: usize,
+    top_k: usize,
+    inner: usize,
+    act: Act,
+    gated: bool,
+    renormalise: bool,
+    salt: u64,
+}
+
+struct MoeSaved {
+    routing: Routing,
+    /// Inputs, inner activations before the non-linearity and outputs, row by assignment.
+    x: Buf,
+    h: Buf,
+    y: Buf,
+}
+
+impl Sublayer for MoeLayer {
+    fn forward(&self, pass: &Pass<'_>, input: &[f32], _: &mut LayerState) -> (Buf, Saved) {
+        let d = input.len() / pass.rows();
+        let mut logits = vec![0.0; pass.rows() * self.experts];
+        self.gate.forward(pass.params, input, &mut logits);
+        let routing = Routing::new(logits, self.experts, self.top_k, self.renormalise);
+        let assignments = routing.tokens.len();
+        let (mut x, mut h) = (Buf::any(assignments * d), Buf::any(assignments * self.up.outputs));
+        routing.gather(input, d, &mut x);
+        self.up.forward(pass.params, &routing, &x, &mut h);
+        let mut a = Buf::any(assignments * self.inner);
+        activation::forward(self.act, self.gated, &h, &mut a, self.inner);
+        pass.dropout[2].with(self.salt).apply(&mut a);
+        let mut y = Buf::any(assignments * d);
+        self.down.forward(pass.params, &routing, &a, &mut y);
+        let mut out = Buf::any(input.len());
+        routing.combine(&y, d, &mut out);
+        pass.record(MoeStats { loads: routing.loads(), balance: routing.balance() });
+        (out, Box::new(MoeSaved { routing, x, h, y }))
+    }
+
+    fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf {
+        let MoeSaved { routing, x, h, y } = *saved.downcast().expect("what this layer saved");
+        let d = input.len() / pass.rows();
+        let dlogits = routing.logits_backward(dout, &y, d, pass.balance);
+        let mut dy = y;
+        routing.combine_backward(dout, d, &mut dy);
+        let mut a = Buf::any(routing.tokens.len() * self.inner); // dA, then A again
+        self.down.backward_input(pass.params, &routing, &dy, &mut a);
+        let dropout = pass.dropout[2].with(self.salt);
+        dropout.apply(&mut a);
+        let mut dh = Buf::any(h.len());
+        activation::backward(self.act, self.gated, &h, &mut a, &mut dh, self.inner);
+        dropout.apply(&mut a);
+        self.down.backward_params(&routing, &a, &dy, grads);
+        self.up.backward_params(&routing, &x, &dh, grads);
+        let mut dx = x;
+        self.up.backward_input(pass.params, &routing, &dh, &mut dx);
+        let mut dinput = Buf::any(input.len());
+        routing.gather_backward(&dx, d, &mut dinput);
+        self.gate.backward_params(input, &dlogits, grads);
+        self.gate.backward_input(pass.params, &dlogits, &mut dinput, true);
+        dinput
+    }
+
+    fn linears(&mut self) -> Vec<&mut Linear> {
+        vec![&mut self.gate]
+    }
+
+    fn pack(&mut self, params: &Params, packed: bool) {
+        for experts in [&mut self.up, &mut self.down] {
+            experts.packed.clear();
+            if packed {
+                experts.packed = (0..self.experts).map(|e| Packed::new(experts.mat(params, e))).collect();
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 mod bad_input;
 mod notation;
 mod papers;
+mod parity;
 mod registry;
 mod spaces;
 

@@ -63,7 +63,7 @@ impl<'a> Mat<'a> {
     }
 
     /// `len` entries of a row, where the matrix is row-major.
-    pub(super) fn row(&self, row: usize, col: usize, len: usize) -> &'a [f32] {
+    pub(crate) fn row(&self, row: usize, col: usize, len: usize) -> &'a [f32] {
         debug_assert!(self.row_major());
         &self.data[row * self.row_stride + col..][..len]
     }

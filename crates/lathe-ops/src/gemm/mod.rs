@@ -12,6 +12,7 @@ pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
 
 use kernel::Kernel;
+use rayon::prelude::*;
 use std::cell::RefCell;
 
 /// Depth of a block: how many columns of A and rows of B are packed at a time.
@@ -74,6 +75,46 @@ pub fn gemm_finish<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumul
 /// As [`gemm`], on this thread alone: for products inside a parallel loop.
 pub fn gemm_serial<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumulate: bool) {
     run(c, a, b.into(), accumulate, None, 1);
+}
+
+/// One product of a group: C = A B, or added to C.
+#[allow(missing_docs)]
+pub struct Product<'a> {
+    pub c: MatMut<'a>,
+    pub a: Mat<'a>,
+    pub b: Rhs<'a>,
+    pub accumulate: bool,
+}
+
+/// Several products at once: all are cut into pieces, which the threads share, so that neither many small ones nor
+/// one large one leaves a thread without work. `finish` gets the product's number before the rest.
+pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<&(dyn Fn(usize, usize, usize, &mut [f32]) + Sync)>) {
+    let kernel = kernel::best();
+    let flops = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
+    let piece = (products.iter().map(flops).sum::<usize>() / (4 * rayon::current_num_threads())).max(1 << 16);
+    let mut pieces = Vec::new();
+    for (i, product) in products.into_iter().enumerate() {
+        let (m, n) = (product.c.rows(), product.c.cols());
+        if m == 0 || n == 0 {
+            continue;
+        }
+        let parts = flops(&product).div_ceil(piece);
+        let across = parts.min(n.div_ceil(8 * kernel.nr));
+        let down = parts.div_ceil(across).min(m.div_ceil(MC));
+        let Product { c, a, b, accumulate } = product;
+        for (row, col, part) in c.split(&split(m, down, 1), &split(n, across, kernel.nr)) {
+            pieces.push((i, a, b, accumulate, row, col, part));
+        }
+    }
+    pieces.into_par_iter().for_each(|(i, a, b, accumulate, row, col, part)| {
+        let of_product = |row: usize, col: usize, values: &mut [f32]| {
+            if let Some(finish) = finish {
+                finish(i, row, col, values);
+            }
+        };
+        let finish: Option<Finish<'_>> = finish.is_some().then_some(&of_product);
+        Job { kernel, a, b, accumulate, finish }.part(part, row, col);
+    });
 }
 
 fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<Finish<'_>>, threads: usize) {

@@ -1,0 +1,273 @@
+//! The output layer: logits of a plain softmax, or an adaptive softmax (Grave et al., 2017) in clusters.
+//!
+//! log p(token) is the first cluster's log-probability of the token, or that of the row which stands for its cluster
+//! plus the log-probability inside the cluster. Training evaluates a cluster only for the tokens that are in it.
+//! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
+
+use crate::embedding::{Embedding, clusters, projected};
+use crate::params::{Builder, Grads, Init, Layout, Linear, Params};
+use lathe_core::{Frame, Positions};
+use lathe_ops::buffer::Buf;
+use lathe_ops::gemm::{Mat, MatMut};
+use lathe_ops::loss::{self, IGNORE};
+
+/// Tokens whose logits exist at the same time in training and evaluation.
+const PIECE: usize = 512;
+
+pub(crate) struct Head {
+    clusters: Vec<Cluster>,
+    /// One row per cluster after the first.
+    rows: Option<Linear>,
+    width: usize,
+    vocab: usize,
+    /// transformer_xl gives log-probabilities even of a plain softmax, as the reference does.
+    normalised: bool,
+}
+
+struct Cluster {
+    first: usize,
+    count: usize,
+    projection: Option<Linear>,
+    weight: Linear,
+    width: usize,
+}
+
+impl Head {
+    pub fn new(frame: &Frame, embedding: &Embedding, builder: &mut Builder) -> Self {
+        let (d, d_embed) = (frame.d_model as usize, frame.d_embed as usize);
+        let relative = frame.backbone.positions == Positions::Relative;
+        let list = clusters(frame);
+        let tails = list.len() - 1;
+        let has_bias = frame.backbone.output_bias || tails > 0 || projected(frame);
+        let plain = !has_bias && !relative;
+        let tables = embedding.tables();
+        // Where all clusters are equally wide they are parts of one table.
+        let mut layers: Vec<Linear> = Vec::new();
+        for (i, table) in tables.iter().enumerate() {
+            let (_, _, width) = list[i];
+            let count = if tables.len() == 1 { frame.vocab as usize } else { list[i].1 };
+            let weight = match frame.tie_embeddings {
+                true => table.weight,
+                false => {
+                    let name = if plain { "lm_head.weight".into() } else { format!("crit.out_layers.{i}.weight") };
+                    builder.param(name, &[count, width], Init::Normal(0.0, 0.02))
+                }
+            };
+            let bias =
+                has_bias.then(|| builder.param(format!("crit.out_layers.{i}.bias"), &[count], Init::Constant(0.0)));
+            layers.push(Linear::new(weight, bias, Layout::OutIn, width, count));
+        }
+        let clusters = list.iter().enumerate().map(|(i, &(first, count, width))| {
+            let weight = if layers.len() == 1 { layers[0].part(first, count) } else { layers[i].part(0, count) };
+            let projection = projected(frame).then(|| {
+                let shared = tables[i.min(tables.len() - 1)].projection.filter(|_| i > 0 && frame.tie_projs);
+                let id = shared.unwrap_or_else(|| {
+                    builder.param(format!("crit.out_projs.{i}"), &[d, width], Init::Normal(0.0, 0.01))
+                });
+                Linear::new(id, None, Layout::InOut, d, width)
+            });
+            Cluster { first, count, projection, weight, width }
+        });
+        let clusters = clusters.collect();
+        let rows = (tails > 0).then(|| {
+            let weight = builder.param("crit.cluster_weight", &[tails, d_embed], Init::Normal(0.0, 0.02));
+            let bias = builder.param("crit.cluster_bias", &[tails], Init::Constant(0.0));
+            Linear::new(weight, Some(bias), Layout::OutIn, d_embed, tails)
+        });
+        Self { clusters, rows, width: d, vocab: frame.vocab as usize, normalised: relative }
+    }
+
+    /// Whether outputs are log-probabilities rather than logits.
+    pub fn log_probabilities(&self) -> bool {
+        self.normalised || self.rows.is_some()
+    }
+
+    pub fn pack(&mut self, params: &Params, packed: bool) {
+        let projections =
+            self.clusters.iter_mut().flat_map(|cluster| [Some(&mut cluster.weight), cluster.projection.as_mut()]);
+        for linear in projections.flatten().chain(self.rows.as_mut()) {
+            if packed { linear.pack(params) } else { linear.unpack() }
+        }
+    }
+
+    fn tails(&self) -> usize {
+        self.clusters.len() - 1
+    }
+
+    /// The logits of a cluster for some rows, the first with one more column per further cluster; and the projected
+    /// hidden states.
+    fn logits_of(&self, params: &Params, i: usize, hidden: &[f32], out: MatMut<'_>) -> Option<Buf> {
+        let cluster = &self.clusters[i];
+        let rows = hidden.len() / self.width;
+        let narrow = cluster.projection.as_ref().map(|projection| {
+            let mut narrow = Buf::any(rows * cluster.width);
+            projection.forward(params, hidden, &mut narrow);
+            narrow
+        });
+        let x = Mat::new(narrow.as_deref().unwrap_or(hidden), rows, cluster.width);
+        match (&self.rows, i) {
+            (Some(extra), 0) => {
+                let cols = out.cols();
+                let parts = out.split(&[rows], &[cluster.count, cols]);
+                for ((_, _, part), linear) in parts.into_iter().zip([&cluster.weight, extra]) {
+                    linear.forward_into(params, x, part);
+                }
+            }
+            _ => cluster.weight.forward_into(params, x, out),
+        }
+        narrow
+    }
+
+    /// Columns of a cluster's logits.
+    fn columns(&self, i: usize) -> usize {
+        self.clusters[i].count + if i == 0 { self.tails() } else { 0 }
+    }
+
+    /// Logits, or log-probabilities of an adaptive softmax or a transformer_xl, of all tokens: [N, V].
+    pub fn logits(&self, params: &Params, hidden: &[f32], out: &mut [f32]) {
+        let rows = hidden.len() / self.width;
+        if self.rows.is_none() {
+            self.logits_of(params, 0, hidden, MatMut::new(out, rows, self.vocab));
+            if self.normalised {
+                loss::log_softmax(out, self.vocab);
+            }
+            return;
+        }
+        let first = &self.clusters[0];
+        let columns = self.columns(0);
+        let mut head = Buf::any(rows * columns);
+        self.logits_of(params, 0, hidden, MatMut::new(&mut head, rows, columns));
+        loss::log_softmax(&mut head, columns);
+        for (out, head) in out.chunks_exact_mut(self.vocab).zip(head.chunks_exact(columns)) {
+            out[..first.count].copy_from_slice(&head[..first.count]);
+        }
+        for (i, cluster) in self.clusters.iter().enumerate().skip(1) {
+            let mut tail = Buf::any(rows * cluster.count);
+            self.logits_of(params, i, hidden, MatMut::new(&mut tail, rows, cluster.count));
+            loss::log_softmax(&mut tail, cluster.count);
+            for (row, (out, tail)) in out.chunks_exact_mut(self.vocab).zip(tail.chunks_exact(cluster.count)).enumerate()
+            {
+                let of_cluster = head[row * columns + first.count + i - 1];
+                let out = &mut out[cluster.first..cluster.first + cluster.count];
+                out.iter_mut().zip(tail).for_each(|(out, tail)| *out = of_cluster + tail);
+            }
+        }
+    }
+
+    /// -log p of each target, 0 where it is [`IGNORE`]. With `gradients`, also adds those of `scale` times their sum to
+    /// the parameters and gives that of the hidden states.
+    pub fn loss(
+        &self,
+        params: &Params,
+        hidden: &[f32],
+        targets: &[u32],
+        mut gradients: Option<(f32, &mut Grads)>,
+    ) -> (Vec<f32>, Option<Buf>) {
+        let mut losses = vec![0.0; targets.len()];
+        let mut dhidden = gradients.is_some().then(|| Buf::any(hidden.len()));
+        let pieces = hidden.chunks(PIECE * self.width).zip(targets.chunks(PIECE)).enumerate();
+        for (p, (hidden, targets)) in pieces {
+            let losses = &mut losses[p * PIECE..][..targets.len()];
+            let dhidden = dhidden.as_mut().map(|d| &mut d[p * PIECE * self.width..][..hidden.len()]);
+            let gradients = gradients.as_mut().map(|(scale, grads)| (*scale, &mut **grads)).zip(dhidden);
+            self.loss_of_piece(params, hidden, targets, losses, gradients);
+        }
+        (losses, dhidden)
+    }
+
+    fn loss_of_piece(
+        &self,
+        params: &Params,
+        hidden: &[f32],
+        targets: &[u32],
+        losses: &mut [f32],
+        mut gradients: Option<((f32, &mut Grads), &mut [f32])>,
+    ) {
+        // Which cluster a target is in, and its column there.
+        let of_target = |target: u32| -> Option<(usize, u32)> {
+            let i = self.clusters.iter().rposition(|cluster| target as usize >= cluster.first)?;
+            (target != IGNORE).then(|| (i, target - self.clusters[i].first as u32))
+        };
+        let first_targets: Vec<u32> = targets
+            .iter()
+            .map(|&target| match of_target(target) {
+                None => IGNORE,
+                Some((0, column)) => column,
+                Some((i, _)) => (self.clusters[0].count + i - 1) as u32,
+            })
+            .collect();
+        for i in 0..self.clusters.len() {
+            let (rows, local): (Vec<usize>, Vec<u32>) = match i {
+                0 => ((0..targets.len()).collect(), first_targets.clone()),
+                _ => {
+                    let members =
+                        targets.iter().enumerate().filter_map(|(row, &target)| Some((row, of_target(target)?)));
+                    members.filter(|(_, (cluster, _))| *cluster == i).map(|(row, (_, column))| (row, column)).unzip()
+                }
+            };
+            if rows.is_empty() {
+                continue;
+            }
+            let gathered = (i > 0).then(|| {
+                let mut gathered = Buf::any(rows.len() * self.width);
+                for (to, &row) in gathered.chunks_exact_mut(self.width).zip(&rows) {
+                    to.copy_from_slice(&hidden[row * self.width..][..self.width]);
+                }
+                gathered
+            });
+            let x: &[f32] = gathered.as_deref().unwrap_or(hidden);
+            let columns = self.columns(i);
+            let mut logits = Buf::any(rows.len() * columns);
+            let narrow = self.logits_of(params, i, x, MatMut::new(&mut logits, rows.len(), columns));
+            let mut own = vec![0.0; rows.len()];
+            match &mut gradients {
+                None => loss::negative_log_likelihood(&mut logits, columns, &local, &mut own),
+                Some(((scale, grads), dhidden)) => {
+                    loss::cross_entropy(&mut logits, columns, &local, *scale, &mut own);
+                    let dx = self.backward_of(params, i, x, narrow, &logits, grads);
+                    if i == 0 {
+                        dhidden.copy_from_slice(&dx);
+                    } else {
+                        for (from, &row) in dx.chunks_exact(self.width).zip(&rows) {
+                            dhidden[row * self.width..][..self.width]
+                                .iter_mut()
+                                .zip(from)
+                                .for_each(|(to, from)| *to += from);
+                        }
+                    }
+                }
+            }
+            rows.iter().zip(own).for_each(|(&row, own)| losses[row] += own);
+        }
+    }
+
+    /// The gradient of the hidden states of a cluster's rows from that of its logits.
+    fn backward_of(
+        &self,
+        params: &Params,
+        i: usize,
+        x: &[f32],
+        narrow: Option<Buf>,
+        dlogits: &[f32],
+        grads: &mut Grads,
+    ) -> Buf {
+        let cluster = &self.clusters[i];
+        let rows = x.len() / self.width;
+        let all = Mat::new(dlogits, rows, self.columns(i));
+        let narrow_x = Mat::new(narrow.as_deref().unwrap_or(x), rows, cluster.width);
+        let mut dnarrow = Buf::any(rows * cluster.width);
+        let own = all.cols_from(0, cluster.count);
+        cluster.weight.backward_input_from(params, own, &mut dnarrow, false);
+        cluster.weight.backward_params_from(narrow_x, own, grads);
+        if let (Some(extra), 0) = (&self.rows, i) {
+            let of_rows = all.cols_from(cluster.count, self.tails());
+            extra.backward_input_from(params, of_rows, &mut dnarrow, true);
+            extra.backward_params_from(narrow_x, of_rows, grads);
+        }
+        let Some(projection) = &cluster.projection else { return dnarrow };
+        let mut dx = Buf::any(x.len());
+        projection.backward_params(x, &dnarrow, grads);
+        projection.backward_input(params, &dnarrow, &mut dx, false);
+        dx
+    }
+}

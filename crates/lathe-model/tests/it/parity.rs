@@ -1,0 +1,226 @@
+//! Against `transformers`: logits, loss, every gradient, memories and ten steps of AdamW, from files that
+//! `oracles/*.py` wrote.
+
+use lathe_core::{Positions, Spec, notation};
+use lathe_model::{Grads, Network, REGISTRY, State, Training};
+use lathe_ops::loss::IGNORE;
+use lathe_ops::optim::AdamW;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::HashMap;
+
+/// A file of an oracle.
+struct Fixture {
+    floats: HashMap<String, (Vec<usize>, Vec<f32>)>,
+    ids: Vec<u32>,
+    batch: usize,
+    segments: usize,
+    toml: String,
+}
+
+impl Fixture {
+    fn read(name: &str) -> Self {
+        let path = format!("{}/tests/it/fixtures/{name}.safetensors", env!("CARGO_MANIFEST_DIR"));
+        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        let metadata = header.metadata().clone().unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let mut floats = HashMap::new();
+        let (mut ids, mut batch) = (Vec::new(), 0);
+        for (name, tensor) in tensors.iter() {
+            if tensor.dtype() == Dtype::I64 {
+                batch = tensor.shape()[0];
+                ids = tensor.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect();
+            } else {
+                let data = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+                floats.insert(name.to_string(), (tensor.shape().to_vec(), data));
+            }
+        }
+        let segments = metadata.get("segments").map_or(1, |n| n.parse().unwrap());
+        Self { floats, ids, batch, segments, toml: metadata["model"].clone() }
+    }
+
+    fn get(&self, name: &str) -> &[f32] {
+        &self.floats.get(name).unwrap_or_else(|| panic!("{name} in the fixture")).1
+    }
+
+    /// The network with the oracle's weights, all of which it must know, and which must be all of its own.
+    fn network(&self) -> Network {
+        let model = Spec::from_toml(&self.toml).unwrap().model(&REGISTRY).unwrap();
+        let mut network = Network::new(model, 0).unwrap();
+        let mut own = 0;
+        for param in network.params_mut() {
+            let (shape, data) = self
+                .floats
+                .get(&format!("weight.{}", param.name))
+                .unwrap_or_else(|| panic!("{} in the fixture", param.name));
+            assert_eq!(&param.shape, shape, "{}", param.name);
+            param.data.copy_from_slice(data);
+            own += 1;
+        }
+        let theirs = self.floats.keys().filter(|name| name.starts_with("weight.")).count();
+        assert_eq!(own, theirs, "as many parameters as the reference");
+        network
+    }
+
+    fn len(&self) -> usize {
+        self.ids.len() / self.batch
+    }
+
+    /// Tokens and next tokens of a segment, [B, T] each.
+    fn segment(&self, i: usize) -> (Vec<u32>, Vec<u32>) {
+        let (len, part) = (self.len(), self.len() / self.segments);
+        let places = (0..self.batch).flat_map(|b| (i * part..(i + 1) * part).map(move |t| (b, t)));
+        let next = |b: usize, t: usize| if t + 1 < len { self.ids[b * len + t + 1] } else { IGNORE };
+        places.map(|(b, t)| (self.ids[b * len + t], next(b, t))).unzip()
+    }
+
+    /// One pass over all segments: the mean loss, and its gradients.
+    fn train(&self, network: &Network, grads: &mut Grads) -> f64 {
+        let count = self.batch * (self.len() - 1);
+        let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / count as f32 };
+        let mut state = network.memory(self.batch);
+        let mut total = 0.0;
+        for i in 0..self.segments {
+            let (ids, targets) = self.segment(i);
+            let outcome = network.train(&ids, &targets, self.batch, &mut state, &training, grads);
+            total += outcome.losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
+        }
+        total / count as f64
+    }
+}
+
+/// Largest difference, relative to the largest entry.
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let most = b.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    a.iter().zip(b).fold(0.0f32, |worst, (a, b)| worst.max((a - b).abs())) / most.max(1e-3)
+}
+
+fn check(name: &str) {
+    let fixture = Fixture::read(name);
+    let network = fixture.network();
+    let vocab = network.model.frame.vocab as usize;
+    let (batch, part) = (fixture.batch, fixture.len() / fixture.segments);
+
+    // Logits and memories, segment by segment; with the memory projected, and one token at a time.
+    let expected = fixture.get("logits");
+    let mut state = network.memory(batch);
+    let mut cached = network.cache(batch, part, &state);
+    let mut single = [network.memory(batch), network.cache(batch, 1, &state)];
+    for i in 0..fixture.segments {
+        let (ids, _) = fixture.segment(i);
+        let rows = |b: usize, t: usize| &expected[(b * fixture.len() + i * part + t) * vocab..][..vocab];
+        let expected: Vec<f32> = (0..batch).flat_map(|b| (0..part).flat_map(move |t| rows(b, t).to_vec())).collect();
+        let logits = network.logits(&ids, batch, &mut state);
+        assert!(difference(&logits, &expected) < 1e-4, "{name}: logits {}", difference(&logits, &expected));
+        for (layer, memory) in network.memories(&state) {
+            let expected = fixture.get(&format!("mems.{layer}.{i}"));
+            assert!(difference(memory, expected) < 1e-4, "{name}: memory {layer} {}", difference(memory, expected));
+        }
+        let logits = network.logits(&ids, batch, &mut cached);
+        assert!(difference(&logits, &expected) < 1e-4, "{name}: projected memory {}", difference(&logits, &expected));
+        check_decoding(name, &network, &ids, batch, &mut single, &expected);
+    }
+
+    // Loss and gradients.
+    let mut grads = Grads::new(network.params());
+    grads.clear();
+    let loss = fixture.train(&network, &mut grads);
+    assert!((loss - f64::from(fixture.get("loss")[0])).abs() < 1e-4 * loss, "{name}: loss {loss}");
+    for (param, grad) in network.params().iter().zip(grads.finish()) {
+        let expected = fixture.get(&format!("grad.{}", param.name));
+        assert!(difference(grad, expected) < 1e-3, "{name}: gradient of {} {}", param.name, difference(grad, expected));
+    }
+    check_adamw(name, &fixture, network);
+}
+
+/// One token at a time with a cache: equal to the whole sequence in a gpt2, to segments of one token in a
+/// transformer_xl, where a longer segment sees farther back.
+fn check_decoding(
+    name: &str,
+    network: &Network,
+    ids: &[u32],
+    batch: usize,
+    [plain, cached]: &mut [State; 2],
+    whole: &[f32],
+) {
+    let (len, vocab) = (ids.len() / batch, network.model.frame.vocab as usize);
+    for t in 0..len {
+        let tokens: Vec<u32> = (0..batch).map(|b| ids[b * len + t]).collect();
+        let logits = network.logits(&tokens, batch, cached);
+        let expected: Vec<f32> = match network.model.frame.backbone.positions {
+            Positions::Learned => (0..batch).flat_map(|b| whole[(b * len + t) * vocab..][..vocab].to_vec()).collect(),
+            Positions::Relative => network.logits(&tokens, batch, plain).to_vec(),
+        };
+        assert!(difference(&logits, &expected) < 1e-4, "{name}: token {t} {}", difference(&logits, &expected));
+    }
+}
+
+fn check_adamw(name: &str, fixture: &Fixture, mut network: Network) {
+    let adamw = AdamW { lr: 1e-2, betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
+    let mut grads = Grads::new(network.params());
+    let mut moments: Vec<[Vec<f32>; 2]> =
+        network.params().iter().map(|p| [vec![0.0; p.data.len()], vec![0.0; p.data.len()]]).collect();
+    for (step, &expected) in fixture.get("adamw_losses").iter().enumerate() {
+        grads.clear();
+        let loss = fixture.train(&network, &mut grads);
+        assert!((loss - f64::from(expected)).abs() < 1e-4 * loss, "{name}: step {step}: {loss} and {expected}");
+        for ((param, grad), [m, v]) in network.params_mut().zip(grads.finish()).zip(&mut moments) {
+            adamw.step(step as i32 + 1, 1.0, &mut param.data, grad, m, v);
+        }
+    }
+}
+
+macro_rules! parity {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+
+        /// Every file of the oracles is tried.
+        #[test]
+        fn all_fixtures_are_tried() {
+            let folder = format!("{}/tests/it/fixtures", env!("CARGO_MANIFEST_DIR"));
+            let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+            let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "safetensors")).collect();
+            assert_eq!(files.len(), [$(stringify!($name)),*].len());
+        }
+    };
+}
+
+parity! {
+    gpt2_tanh gpt2_erf gpt2_relu gpt2_silu_untied
+    xl_post xl_pre xl_adaptive xl_adaptive_div1 xl_same_length xl_untied
+}
+
+/// Parameters as counted are the parameters there are, for every kind of block and frame.
+#[test]
+fn counted_parameters_exist() {
+    for backbone in ["gpt2", "transformer_xl"] {
+        for layers in ["s", "f", "m3k2", "-", "(s2 f)x2 m2k1i6 - s1d5 moe{experts=2,top_k=2,renormalise=true}"] {
+            for extra in [
+                "",
+                "activation='swiglu'",
+                "d_embed=4",
+                "cutoffs=[3,7]",
+                "cutoffs=[3,7]\ndiv_val=2",
+                "cutoffs=[3,7]\nd_embed=4\ntie_projs=false",
+                "cutoffs=[3]\ndiv_val=2\ntie_embeddings=false\ntie_projs=false",
+                "tie_embeddings=false",
+            ] {
+                let model = crate::model(&format!(
+                    "backbone='{backbone}'\nlayers='{layers}'\nd_model=8\nvocab=11\nmax_len=5\n{extra}"
+                ));
+                let counted = lathe_model::count(&model, &lathe_core::Setting::of(&model)).total_params();
+                let network = Network::new(model, 0).unwrap();
+                assert_eq!(
+                    network.params().count() as u64,
+                    counted,
+                    "{backbone} {layers} {extra} {}",
+                    notation::print(&network.model.blocks)
+                );
+            }
+        }
+    }
+}
