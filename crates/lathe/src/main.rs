@@ -1,12 +1,17 @@
 //! The `lathe` program: one file per verb, listed in [`verbs::VERBS`].
 
 mod input;
+mod measure;
 mod output;
 mod picture;
 mod verbs;
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::process::ExitCode;
+
+/// Keeps freed pages: a training step needs the same sizes again and again.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The whole command line; help, completions and the man page derive from it.
 pub(crate) fn command() -> Command {
@@ -40,7 +45,7 @@ fn main() -> ExitCode {
     let Some(verb) = verbs::VERBS.iter().find(|verb| (verb.command)().get_name() == name) else {
         return ExitCode::from(2);
     };
-    match (verb.run)(args) {
+    match run(verb, args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -48,6 +53,13 @@ fn main() -> ExitCode {
             ExitCode::from(if input::is_usage(&error) { 2 } else { 1 })
         }
     }
+}
+
+/// Runs a verb on a pool of as many threads as were asked for.
+fn run(verb: &verbs::Verb, args: &ArgMatches) -> anyhow::Result<()> {
+    let threads = args.get_one::<u32>("threads").map_or(0, |&threads| threads as usize); // 0: the cores of the process
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    pool.install(|| (verb.run)(args))
 }
 
 #[cfg(test)]

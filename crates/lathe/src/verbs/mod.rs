@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+mod bench;
 mod completions;
 mod count;
 mod design;
@@ -22,6 +23,7 @@ pub const VERBS: &[Verb] = &[
     verb::<design::Design>(),
     verb::<space::Space>(),
     verb::<models::Models>(),
+    verb::<bench::Bench>(),
     verb::<completions::Completions>(),
     verb::<man::Man>(),
 ];
