@@ -5,7 +5,7 @@
 //! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
 
 use crate::embedding::{Embedding, clusters, projected};
-use crate::params::{Builder, Grads, Init, Layout, Linear, Params};
+use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
 use lathe_core::{Frame, Positions};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
@@ -82,12 +82,11 @@ impl Head {
         self.normalised || self.rows.is_some()
     }
 
-    pub fn pack(&mut self, params: &Params, packed: bool) {
-        let projections =
+    /// Packs its weights. Gives the parameters that are needed no more, unless the embedding shares them.
+    pub fn pack(&mut self, params: &Params) -> Vec<ParamId> {
+        let linears =
             self.clusters.iter_mut().flat_map(|cluster| [Some(&mut cluster.weight), cluster.projection.as_mut()]);
-        for linear in projections.flatten().chain(self.rows.as_mut()) {
-            if packed { linear.pack(params) } else { linear.unpack() }
-        }
+        linears.flatten().chain(self.rows.as_mut()).map(|linear| linear.pack(params)).collect()
     }
 
     fn tails(&self) -> usize {

@@ -138,8 +138,10 @@ pub trait Sublayer: Send + Sync {
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf;
     /// Its linear layers, to be packed.
     fn linears(&mut self) -> Vec<&mut Linear>;
-    /// Packs, or unpacks, whatever is no [`Linear`].
-    fn pack(&mut self, _params: &Params, _packed: bool) {}
+    /// Packs whatever is no [`Linear`]. Gives the parameters that are needed no more.
+    fn pack(&mut self, _params: &Params) -> Vec<ParamId> {
+        Vec::new()
+    }
     /// The memory it begins with: zeros, as in the reference.
     fn memory(&self, _batch: usize) -> LayerState {
         LayerState::None
@@ -222,12 +224,11 @@ impl Layer {
         }
     }
 
-    /// Packs its weights for many products, or forgets them.
-    pub fn pack(&mut self, params: &Params, packed: bool) {
-        for linear in self.sublayer.linears() {
-            if packed { linear.pack(params) } else { linear.unpack() }
-        }
-        self.sublayer.pack(params, packed);
+    /// Packs its weights. Gives the parameters that are needed no more.
+    pub fn pack(&mut self, params: &Params) -> Vec<ParamId> {
+        let mut packed: Vec<ParamId> = self.sublayer.linears().into_iter().map(|linear| linear.pack(params)).collect();
+        packed.extend(self.sublayer.pack(params));
+        packed
     }
 
     /// The output for an input [B * T, D].

@@ -23,6 +23,7 @@ pub struct Network {
     names: Vec<usize>,
     final_norm: Option<NormParams>,
     head: Head,
+    frozen: bool,
 }
 
 /// What a network carries from segment to segment, or from token to token.
@@ -93,30 +94,36 @@ impl Network {
         let final_norm = frame.backbone.final_norm.then(|| NormParams::new(&mut builder, "transformer.ln_f", d, 0.0));
         let head = Head::new(frame, &embedding, &mut builder);
         let params = builder.finish();
-        Ok(Self { model, params, embedding, positions, layers, names, final_norm, head })
+        Ok(Self { model, params, embedding, positions, layers, names, final_norm, head, frozen: false })
     }
 
-    /// The weights.
+    /// The weights. A frozen network has none to show.
     pub fn params(&self) -> &Params {
+        assert!(!self.frozen, "a frozen network cannot show its weights");
         &self.params
     }
 
-    /// The weights, to be changed. Packed copies are forgotten.
+    /// The weights, to be changed.
     pub fn params_mut(&mut self) -> impl Iterator<Item = &mut crate::params::Param> {
-        self.pack_or_not(false);
+        assert!(!self.frozen, "a frozen network cannot change its weights");
         self.params.iter_mut()
     }
 
-    /// Packs all weights for many products with few rows each: for inference.
-    pub fn pack(&mut self) {
-        self.pack_or_not(true);
-    }
-
-    fn pack_or_not(&mut self, packed: bool) {
+    /// Packs all weights for inference and gives the memory of the originals back: from here on the network only computes.
+    pub fn freeze(&mut self) {
+        self.frozen = true;
         for layer in &mut self.layers {
-            layer.pack(&self.params, packed);
+            for id in layer.pack(&self.params) {
+                self.params.forget(id);
+            }
         }
-        self.head.pack(&self.params, packed);
+        let shared: Vec<ParamId> =
+            self.embedding.tables().iter().flat_map(|table| [Some(table.weight), table.projection]).flatten().collect();
+        for id in self.head.pack(&self.params) {
+            if !shared.contains(&id) {
+                self.params.forget(id);
+            }
+        }
     }
 
     /// Whether outputs are log-probabilities (of an adaptive softmax or a transformer_xl) rather than logits.
@@ -232,6 +239,7 @@ impl Network {
         training: &Training,
         grads: &mut Grads,
     ) -> Outcome {
+        assert!(!self.frozen, "a frozen network cannot be trained");
         let stats = Mutex::new(Vec::new());
         let (hidden, trace) = self.hidden(ids, batch, state, Some(training), &stats);
         let (losses, dhidden) = self.head.loss(&self.params, &hidden, targets, Some((training.scale, grads)));

@@ -4,6 +4,7 @@ use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm, gemm_finish};
 use lathe_ops::linear;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// A parameter: a named array of f32.
@@ -31,6 +32,11 @@ impl Params {
     /// The values of a parameter.
     pub fn get(&self, id: ParamId) -> &[f32] {
         &self.list[id.0].data
+    }
+
+    /// Gives the memory of a parameter back; its values are gone.
+    pub(crate) fn forget(&mut self, id: ParamId) {
+        self.list[id.0].data = Vec::new();
     }
 
     /// All of them.
@@ -146,22 +152,27 @@ impl Builder {
     }
 }
 
-/// Normal numbers from a generator of their own (Box and Muller).
+/// Normal numbers from a generator of their own (Box and Muller), in pieces that threads share.
 fn normal(seed: u64, name: &str, len: usize, mean: f32, deviation: f32) -> Vec<f32> {
+    const PIECE: usize = 1 << 14;
+    /// 32-bit words that a piece takes from the generator: two 64-bit numbers for two normal ones.
+    const WORDS: u128 = 2 * PIECE as u128;
     // FNV-1a over the name, so that each parameter has its own stream.
     let stream = name
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    rng.set_stream(stream);
-    let mut out = Vec::with_capacity(len + 1);
-    while out.len() < len {
-        let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
-        let (radius, angle) = ((-2.0 * u.ln()).sqrt(), std::f64::consts::TAU * v);
-        out.push(mean + deviation * (radius * angle.cos()) as f32);
-        out.push(mean + deviation * (radius * angle.sin()) as f32);
-    }
-    out.truncate(len);
+    let mut out = vec![0.0; len];
+    out.par_chunks_mut(PIECE).enumerate().for_each(|(piece, out)| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(stream);
+        rng.set_word_pos(piece as u128 * WORDS);
+        for pair in out.chunks_mut(2) {
+            let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
+            let (radius, angle) = ((-2.0 * u.ln()).sqrt(), std::f64::consts::TAU * v);
+            let both = [radius * angle.cos(), radius * angle.sin()];
+            pair.iter_mut().zip(both).for_each(|(x, normal)| *x = mean + deviation * normal as f32);
+        }
+    });
     out
 }
 
@@ -204,14 +215,10 @@ impl Linear {
         self.outputs
     }
 
-    /// Packs the weights for many products; to be called again when they change.
-    pub fn pack(&mut self, params: &Params) {
+    /// Packs the weights for many products with few rows each. Gives the parameter, which is needed no more.
+    pub fn pack(&mut self, params: &Params) -> ParamId {
         self.packed = Some(Packed::new(self.mat(params)));
-    }
-
-    /// Forgets the packed weights.
-    pub fn unpack(&mut self) {
-        self.packed = None;
+        self.weight
     }
 
     /// W as [in, out].

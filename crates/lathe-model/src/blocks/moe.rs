@@ -274,12 +274,11 @@ impl Sublayer for MoeLayer {
         vec![&mut self.gate]
     }
 
-    fn pack(&mut self, params: &Params, packed: bool) {
-        for experts in [&mut self.up, &mut self.down] {
-            experts.packed.clear();
-            if packed {
-                experts.packed = (0..self.experts).map(|e| Packed::new(experts.mat(params, e))).collect();
-            }
-        }
+    fn pack(&mut self, params: &Params) -> Vec<ParamId> {
+        let pack = |experts: &mut Experts| {
+            experts.packed = (0..self.experts).map(|e| Packed::new(experts.mat(params, e))).collect();
+            experts.weight
+        };
+        [&mut self.up, &mut self.down].map(pack).into()
     }
 }

@@ -178,7 +178,7 @@ impl Bench {
         let budget = Budget { limit: Duration::from_secs_f64(self.seconds.clamp(0.0, 3600.0)), tight: 0.01 };
         let times = match self.mode {
             Mode::Infer => {
-                network.pack();
+                network.freeze();
                 let mut state = network.memory(batch);
                 if self.memory == Memory::Cached {
                     // A memory of real hidden states, projected.
@@ -196,7 +196,7 @@ impl Bench {
                 })
             }
             Mode::Decode => {
-                network.pack();
+                network.freeze();
                 measure::measure(budget, || decode(&network, &ids, batch, len))
             }
             Mode::Train => {
