@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn sums_take_every_element() {
-        for n in [0, 1, 31, 32, 33, 100] {
+        for n in [0usize, 1, 31, 32, 33, 100] {
             let a: Vec<f32> = (0..n).map(|i| i as f32).collect();
             assert_eq!(sum(&a, |a| a), (n * n.saturating_sub(1) / 2) as f32);
             assert_eq!(max(&a), if n == 0 { f32::NEG_INFINITY } else { n as f32 - 1.0 });

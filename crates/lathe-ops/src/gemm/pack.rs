@@ -69,22 +69,65 @@ fn transpose(columns: &[&[f32]], out: &mut [f32], stride: usize, at: usize, len:
     let mut p = 0;
     if let Ok(columns) = <&[&[f32]; LINE]>::try_from(columns) {
         while p + LINE <= len {
-            let mut block = [[0.0f32; LINE]; LINE];
-            for (c, column) in columns.iter().enumerate() {
-                let values: &[f32; LINE] = column[p..p + LINE].try_into().expect("a line");
-                for (row, &value) in block.iter_mut().zip(values) {
-                    row[c] = value;
-                }
-            }
-            for (i, row) in block.iter().enumerate() {
-                out[(p + i) * stride + at..][..LINE].copy_from_slice(row);
-            }
+            let block = columns.map(|column| <&[f32; LINE]>::try_from(&column[p..p + LINE]).expect("a line"));
+            transpose_block(block, &mut out[p * stride + at..], stride);
             p += LINE;
         }
     }
     for p in p..len {
         for (c, column) in columns.iter().enumerate() {
             out[p * stride + at + c] = column[p];
+        }
+    }
+}
+
+/// Writes 16 columns of 16 as rows that begin `stride` apart.
+fn transpose_block(columns: [&[f32; LINE]; LINE], out: &mut [f32], stride: usize) {
+    assert!(stride >= LINE && out.len() >= (LINE - 1) * stride + LINE);
+    #[cfg(target_arch = "x86_64")]
+    if crate::cpu::level() == crate::cpu::Level::Avx512 {
+        // SAFETY: the CPU has AVX-512, and `out` has 16 rows of 16, as asserted above.
+        return unsafe { transpose_avx512(columns, out.as_mut_ptr(), stride) };
+    }
+    for i in 0..LINE {
+        let row = columns.map(|column| column[i]);
+        out[i * stride..][..LINE].copy_from_slice(&row);
+    }
+}
+
+/// In registers: pairs, then fours, then the 128-bit lanes.
+///
+/// # Safety
+/// The CPU must have AVX-512 F, and `out` room for 16 rows of 16, `stride` apart.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn transpose_avx512(columns: [&[f32; LINE]; LINE], out: *mut f32, stride: usize) {
+    use std::arch::x86_64::*;
+    // SAFETY: each column has 16 floats.
+    let c = columns.map(|column| unsafe { _mm512_loadu_ps(column.as_ptr()) });
+    let pairs: [__m512d; LINE] = std::array::from_fn(|i| {
+        let (a, b) = (c[i / 2 * 2], c[i / 2 * 2 + 1]);
+        _mm512_castps_pd(if i % 2 == 0 { _mm512_unpacklo_ps(a, b) } else { _mm512_unpackhi_ps(a, b) })
+    });
+    // fours[4 g + j]: element j of each 128-bit lane, of columns 4 g to 4 g + 3.
+    let fours: [__m512; LINE] = std::array::from_fn(|i| {
+        let (a, b) = (pairs[i / 4 * 4 + i % 4 / 2], pairs[i / 4 * 4 + i % 4 / 2 + 2]);
+        _mm512_castpd_ps(if i % 2 == 0 { _mm512_unpacklo_pd(a, b) } else { _mm512_unpackhi_pd(a, b) })
+    });
+    for j in 0..4 {
+        let (a, b, c, d) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
+        // Lanes 0 and 2, and lanes 1 and 3, of two columns' groups each.
+        let (ab_even, ab_odd) = (_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+        let (cd_even, cd_odd) = (_mm512_shuffle_f32x4(c, d, 0x88), _mm512_shuffle_f32x4(c, d, 0xdd));
+        let rows = [
+            _mm512_shuffle_f32x4(ab_even, cd_even, 0x88),
+            _mm512_shuffle_f32x4(ab_odd, cd_odd, 0x88),
+            _mm512_shuffle_f32x4(ab_even, cd_even, 0xdd),
+            _mm512_shuffle_f32x4(ab_odd, cd_odd, 0xdd),
+        ];
+        for (lane, row) in rows.into_iter().enumerate() {
+            // SAFETY: row 4 lane + j of 16.
+            unsafe { _mm512_storeu_ps(out.add((4 * lane + j) * stride), row) };
         }
     }
 }
