@@ -271,11 +271,11 @@ impl<'a> Head<'a> {
             let q = self.q.rows_from(first, count);
             return gemm_serial(MatMut::with_stride(out, count, end, keys), q, self.k.rows_from(0, end).t(), false);
         };
-        let rows = |biased: &'_ [f32]| biased[first * d_head..(first + count) * d_head].to_vec();
-        let (with_u, with_v) = (rows(with_u), rows(with_v));
+        let range = first * d_head..(first + count) * d_head;
+        let (with_u, with_v) = (&with_u[range.clone()], &with_v[range]);
         gemm_serial(
             MatMut::with_stride(out, count, end, keys),
-            Mat::new(&with_u, count, d_head),
+            Mat::new(with_u, count, d_head),
             self.k.rows_from(0, end).t(),
             false,
         );
@@ -284,7 +284,7 @@ impl<'a> Head<'a> {
         let r = self.r.expect("relative scores have positions").rows_from(low, keys - low);
         gemm_serial(
             MatMut::with_stride(shifted, count, keys - low, keys),
-            Mat::new(&with_v, count, d_head),
+            Mat::new(with_v, count, d_head),
             r.t(),
             false,
         );
