@@ -17,7 +17,10 @@ pub trait BlockKind: Sync {
     fn letter(&self) -> Option<char>;
     /// The knobs, in the order in which the notation writes them.
     fn knobs(&self) -> &'static [Knob];
-    /// Whether the knobs, with the frame's defaults for those left open, make a block.
+    /// The block with every knob set, by the frame or by the kind's own defaults where it is left open, so that
+    /// equal blocks compare equal.
+    fn resolve(&self, block: &Block, frame: &Frame) -> Block;
+    /// Whether the knobs, with the defaults for those left open, make a block.
     fn check(&self, block: &Block, frame: &Frame) -> Result<()>;
     /// What the block costs; `check` has passed.
     fn cost(&self, block: &Block, frame: &Frame, setting: &Setting) -> Cost;
@@ -75,7 +78,7 @@ impl Domain {
     }
 }
 
-/// One block of a stack: a kind, and the knobs that are set. Knobs left open take the frame's defaults.
+/// One block of a stack: a kind, and the knobs that are set. Knobs left open take defaults.
 #[derive(Clone, Copy)]
 pub struct Block {
     /// What it is.
@@ -102,17 +105,6 @@ impl Block {
     /// The knobs of the kind with the values set here.
     pub fn knobs(&self) -> impl Iterator<Item = (usize, &'static Knob, Option<u32>)> + '_ {
         self.kind.knobs().iter().enumerate().map(|(i, knob)| (i, knob, self.knobs[i]))
-    }
-}
-
-impl Block {
-    /// The block with the frame's defaults written out, so that equal blocks compare equal.
-    pub fn explicit(&self, frame: &Frame) -> Self {
-        let mut block = *self;
-        for (i, knob, _) in self.knobs() {
-            block.knobs[i] = self.knobs[i].or(frame.default_knob(knob.name));
-        }
-        block
     }
 }
 
@@ -165,6 +157,16 @@ pub struct Backbone {
     pub output_bias: bool,
     /// Places of the position table unless the model file says otherwise.
     pub max_len: u32,
+}
+
+impl Backbone {
+    /// Whether a key of the model file has no effect with it.
+    pub fn ignores(&self, key: &str) -> bool {
+        match self.positions {
+            Positions::Relative => key == "max_len",
+            Positions::Learned => ["mem_len", "clamp_len", "same_length"].contains(&key),
+        }
+    }
 }
 
 impl PartialEq for Backbone {

@@ -4,8 +4,10 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// The notation string does not parse.
-    #[error("layers, position {position}: found {found}; expected {expected}")]
+    #[error("{place}position {position}: found {found}; expected {expected}")]
     Notation {
+        /// Where the string stands, with a comma after it; empty where there is only the string.
+        place: String,
         /// Character of the string, counted from 1.
         position: usize,
         /// What stands there, shortened.
@@ -56,12 +58,10 @@ pub enum Error {
         expected: String,
     },
     /// Input too long to be what it says it is.
-    #[error("{what} has {found} bytes; at most {limit} are read", limit = crate::MAX_TEXT)]
+    #[error("{what} is longer than {limit} bytes, the most that are read", limit = crate::MAX_TEXT)]
     TooLong {
         /// What the text is.
         what: &'static str,
-        /// Its length.
-        found: usize,
     },
 }
 
@@ -69,13 +69,24 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    pub(crate) fn value(place: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Self {
+    /// An error about a value, which is shortened.
+    pub fn value(place: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Self {
         Self::Value { place: place.into(), found: shorten(&found.to_string()), expected: expected.into() }
+    }
+
+    /// The same error with what contains its place named before it.
+    pub(crate) fn at(mut self, outer: &str) -> Self {
+        match &mut self {
+            Self::Notation { place, .. } | Self::Value { place, .. } => *place = format!("{outer}, {place}"),
+            Self::Missing { place, .. } => *place = outer.into(),
+            Self::Syntax { .. } | Self::UnknownKey { .. } | Self::TooLong { .. } => {}
+        }
+        self
     }
 }
 
 /// Cuts what came from outside so that an error stays one short line.
-pub(crate) fn shorten(text: &str) -> String {
+pub fn shorten(text: &str) -> String {
     const MAX: usize = 40;
     let mut out: String = text.chars().take(MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if text.chars().nth(MAX).is_some() {

@@ -16,7 +16,7 @@ impl<'a> Document<'a> {
     /// Parses `text`; `what` names the file in the error for one that is too long.
     pub fn parse(text: &'a str, what: &'static str) -> Result<Self> {
         if text.len() > MAX_TEXT {
-            return Err(Error::TooLong { what, found: text.len() });
+            return Err(Error::TooLong { what });
         }
         let table = DeTable::parse(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -30,7 +30,7 @@ impl<'a> Document<'a> {
 
     /// The document's keys.
     pub fn fields(&self) -> Fields<'_> {
-        Fields { text: self.text, name: String::new(), table: self.table.get_ref() }
+        Fields { text: self.text, name: String::new(), at: 0, table: self.table.get_ref() }
     }
 }
 
@@ -43,7 +43,8 @@ fn shorten_message(message: &str) -> String {
 pub(crate) struct Fields<'d> {
     text: &'d str,
     /// How the table is called in errors; empty for the document itself.
-    pub name: String,
+    name: String,
+    at: usize,
     table: &'d DeTable<'d>,
 }
 
@@ -51,8 +52,8 @@ pub(crate) struct Fields<'d> {
 #[derive(Clone)]
 pub(crate) struct Field<'d> {
     text: &'d str,
-    /// Line and key, for errors.
-    pub place: String,
+    /// How the value is called in errors: `slots[0].options[1]`.
+    name: String,
     span: Range<usize>,
     pub value: &'d DeValue<'d>,
 }
@@ -79,18 +80,28 @@ impl<'d> Fields<'d> {
     }
 
     fn field(&self, key: &str, value: &'d Spanned<DeValue<'d>>) -> Field<'d> {
-        let line = line_of(self.text, value.span().start);
         let dot = if self.name.is_empty() { "" } else { "." };
-        let place = format!("line {line}, {}{dot}{}", self.name, shorten(key));
-        Field { text: self.text, place, span: value.span(), value: value.get_ref() }
+        let name = format!("{}{dot}{}", self.name, shorten(key));
+        Field { text: self.text, name, span: value.span(), value: value.get_ref() }
+    }
+
+    /// The error for a key that is not there.
+    pub fn missing(&self, key: &'static str, expected: &str) -> Error {
+        let place = format!("line {}, {}", line_of(self.text, self.at), self.name);
+        Error::Missing { place, key, expected: expected.into() }
     }
 }
 
 impl<'d> Field<'d> {
+    /// Line and name, for errors. Finding the line reads the text up to it.
+    pub fn place(&self) -> String {
+        format!("line {}, {}", line_of(self.text, self.span.start), self.name)
+    }
+
     /// An error that shows this value.
     pub fn error(&self, expected: impl Into<String>) -> Error {
         let found = self.text.get(self.span.clone()).unwrap_or_default();
-        Error::value(&self.place, format!("`{}`", shorten(found)), expected)
+        Error::value(self.place(), format!("`{}`", shorten(found)), expected)
     }
 
     /// The error for a key that is not known.
@@ -106,10 +117,7 @@ impl<'d> Field<'d> {
     /// A whole number within bounds.
     pub fn int(&self, min: u32, max: u32) -> Result<u32> {
         let number = self.value.as_integer().and_then(|i| i64::from_str_radix(i.as_str(), i.radix()).ok());
-        match number.and_then(|n| u32::try_from(n).ok()) {
-            Some(n) if (min..=max).contains(&n) => Ok(n),
-            _ => Err(self.error(format!("a whole number from {min} to {max}"))),
-        }
+        int_within(number, min, max).map_err(|expected| self.error(expected))
     }
 
     /// A number from `min` up to but not including `max`.
@@ -119,10 +127,7 @@ impl<'d> Field<'d> {
             DeValue::Float(f) => f.as_str().parse().ok(),
             _ => None,
         };
-        match number {
-            Some(n) if n >= min && n < max => Ok(n),
-            _ => Err(self.error(format!("a number from {min} to below {max}"))),
-        }
+        real_within(number, min, max).map_err(|expected| self.error(expected))
     }
 
     /// `true` or `false`.
@@ -141,17 +146,28 @@ impl<'d> Field<'d> {
         Ok((0..array.len())
             .map(|i| {
                 let value = &array[i];
-                let place = format!("{}[{i}]", self.place);
-                Field { text: self.text, place, span: value.span(), value: value.get_ref() }
+                let name = format!("{}[{i}]", self.name);
+                Field { text: self.text, name, span: value.span(), value: value.get_ref() }
             })
             .collect())
     }
 
-    /// A table, called `name` in errors.
-    pub fn table(&self, name: &str) -> Result<Fields<'d>> {
-        let table = self.value.as_table().ok_or_else(|| self.error(format!("a table [{name}]")))?;
-        Ok(Fields { text: self.text, name: name.to_string(), table })
+    /// A table.
+    pub fn table(&self) -> Result<Fields<'d>> {
+        let table = self.value.as_table().ok_or_else(|| self.error("a table"))?;
+        Ok(Fields { text: self.text, name: self.name.clone(), at: self.span.start, table })
     }
+}
+
+/// The number if it is there and within bounds; else what would be accepted.
+pub(crate) fn int_within(number: Option<i64>, min: u32, max: u32) -> Result<u32, String> {
+    let number = number.and_then(|n| u32::try_from(n).ok()).filter(|n| (min..=max).contains(n));
+    number.ok_or_else(|| format!("a whole number from {min} to {max}"))
+}
+
+/// The number if it is there and from `min` to below `max`; else what would be accepted.
+pub(crate) fn real_within(number: Option<f64>, min: f64, max: f64) -> Result<f64, String> {
+    number.filter(|n| (min..max).contains(n)).ok_or_else(|| format!("a number from {min} to below {max}"))
 }
 
 fn line_of(text: &str, at: usize) -> usize {

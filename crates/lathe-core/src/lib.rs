@@ -18,7 +18,7 @@ pub mod space;
 
 pub use block::{Backbone, Block, BlockKind, Domain, Knob, Positions, Registry};
 pub use cost::{Cost, Setting};
-pub use error::{Error, Result};
+pub use error::{Error, Result, shorten};
 pub use model::{Activation, Frame, Model, Norm, Spec};
 pub use space::Space;
 
@@ -26,3 +26,7 @@ pub use space::Space;
 pub const MAX_BLOCKS: usize = 10_000;
 /// The most bytes a model file, a space file or a notation string may have.
 pub const MAX_TEXT: usize = 1 << 20;
+/// The widest model or embedding, the most heads, and the widest head.
+pub const MAX_WIDTH: u32 = 1 << 16;
+/// The widest inner layer.
+pub const MAX_INNER: u32 = 1 << 20;

@@ -3,8 +3,8 @@
 //! A [`Spec`] holds what somebody wrote (in TOML, in flags, in a space's choices): some keys of [`KEYS`].
 //! [`Spec::model`] fills in the defaults, checks everything and gives a [`Model`], which is always valid.
 
-use crate::fields::{Document, Field, Fields};
-use crate::{Backbone, Block, Error, Positions, Registry, Result, notation};
+use crate::fields::{Document, Field, Fields, int_within, real_within};
+use crate::{Backbone, Block, Error, MAX_INNER, MAX_WIDTH, Positions, Registry, Result, notation};
 use std::collections::BTreeMap;
 
 /// Where the norm of a block stands.
@@ -91,8 +91,6 @@ pub struct Key {
     pub help: &'static str,
 }
 
-const MAX_WIDTH: u32 = 1 << 16;
-const MAX_INNER: u32 = 1 << 20;
 const MAX_VOCAB: u32 = 1 << 28;
 const MAX_LEN: u32 = 1 << 24;
 
@@ -168,16 +166,10 @@ impl Key {
     /// Reads a value as a flag of the command line gives it; lists are separated by commas.
     pub fn parse(&self, text: &str) -> Result<Value> {
         let wrong = |expected: String| Error::value(self.name, format!("`{text}`"), expected);
-        let int = |text: &str, min, max| match text.trim().parse::<u32>() {
-            Ok(n) if (min..=max).contains(&n) => Ok(n),
-            _ => Err(wrong(format!("a whole number from {min} to {max}"))),
-        };
+        let int = |text: &str, min, max| int_within(text.trim().parse().ok(), min, max).map_err(wrong);
         Ok(match self.kind {
             KeyKind::Int(min, max) => Value::Int(int(text, min, max)?),
-            KeyKind::Real(min, max) => match text.parse::<f64>() {
-                Ok(x) if x >= min && x < max => Value::Real(x),
-                _ => return Err(wrong(format!("a number from {min} to below {max}"))),
-            },
+            KeyKind::Real(min, max) => Value::Real(real_within(text.trim().parse().ok(), min, max).map_err(wrong)?),
             KeyKind::Flag => Value::Flag(text.parse().map_err(|_| wrong("true or false".into()))?),
             KeyKind::Word => Value::Word(text.to_string()),
             KeyKind::Ints(min, max) => {
@@ -220,6 +212,11 @@ impl Spec {
     /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+
+    /// Takes a key out.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.values.remove(name);
     }
 
     /// The value of a key, if it is set.
@@ -272,11 +269,18 @@ impl Spec {
     pub fn model(&self, registry: &Registry) -> Result<Model> {
         let frame = self.frame(registry)?;
         let layers = self.required("layers", self.text("layers"))?;
-        Model::new(frame, notation::parse(layers, registry)?)
+        Model::new(frame, notation::parse(layers, registry).map_err(|error| error.at("layers"))?)
     }
 
     /// The frame alone.
     pub fn frame(&self, registry: &Registry) -> Result<Frame> {
+        let frame = self.frame_unchecked(registry)?;
+        frame.check()?;
+        Ok(frame)
+    }
+
+    /// The frame, each key by itself in order but not yet all of them together.
+    pub(crate) fn frame_unchecked(&self, registry: &Registry) -> Result<Frame> {
         let word = self.required("backbone", self.text("backbone"))?;
         let backbone = registry.backbone(word).ok_or_else(|| {
             let known: Vec<_> = registry.backbones.iter().map(|backbone| backbone.key).collect();
@@ -292,7 +296,7 @@ impl Spec {
             Some(Value::Ints(list)) => list.iter().copied().filter(|&cutoff| cutoff < vocab).collect(),
             _ => Vec::new(),
         };
-        let frame = Frame {
+        Ok(Frame {
             backbone,
             d_model,
             vocab,
@@ -314,18 +318,12 @@ impl Spec {
             attn_dropout: self.real("attn_dropout").unwrap_or(0.0),
             moe_dropout: self.real("moe_dropout").unwrap_or(dropout),
             same_length: self.flag("same_length").unwrap_or(false) && relative,
-        };
-        frame.check()?;
-        Ok(frame)
+        })
     }
 
     /// Keys that are set but mean nothing to the backbone, so that a file can be tried with another one.
     pub fn without_effect(&self, frame: &Frame) -> Vec<&'static str> {
-        let others: &[&'static str] = match frame.backbone.positions {
-            Positions::Relative => &["max_len"],
-            Positions::Learned => &["mem_len", "clamp_len", "same_length"],
-        };
-        others.iter().copied().filter(|name| self.values.contains_key(name)).collect()
+        self.values.keys().copied().filter(|key| frame.backbone.ignores(key)).collect()
     }
 }
 
@@ -360,17 +358,46 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// What a knob of this name is where a block leaves it open, if the model file has a say in it.
-    pub fn default_knob(&self, name: &str) -> Option<u32> {
-        match name {
-            "heads" => Some(self.heads),
-            "d_head" => self.d_head,
-            "inner" => Some(self.inner),
+    /// The value of a whole-number key of the model file, if it has one and means something to the backbone.
+    pub fn int(&self, name: &str) -> Option<u32> {
+        match self.get(name) {
+            Some(Value::Int(n)) => Some(n),
             _ => None,
         }
     }
 
-    fn check(&self) -> Result<()> {
+    /// The value of a key of the model file; `layers` is not the frame's.
+    fn get(&self, name: &str) -> Option<Value> {
+        let word = |word: &str| Some(Value::Word(word.into()));
+        let relative = self.backbone.positions == Positions::Relative;
+        match name {
+            "backbone" => word(self.backbone.key),
+            "d_model" => Some(Value::Int(self.d_model)),
+            "vocab" => Some(Value::Int(self.vocab)),
+            "heads" => Some(Value::Int(self.heads)),
+            "d_head" => self.d_head.map(Value::Int),
+            "inner" => Some(Value::Int(self.inner)),
+            "activation" => word(self.activation.name()),
+            "norm" => word(self.norm.name()),
+            "d_embed" => Some(Value::Int(self.d_embed)),
+            "div_val" => Some(Value::Int(self.div_val)),
+            "cutoffs" => Some(Value::Ints(self.cutoffs.clone())),
+            "tie_embeddings" => Some(Value::Flag(self.tie_embeddings)),
+            "tie_projs" => Some(Value::Flag(self.tie_projs)),
+            "tgt_len" => Some(Value::Int(self.tgt_len)),
+            "mem_len" => relative.then_some(Value::Int(self.mem_len)),
+            "clamp_len" => self.clamp_len.map(Value::Int),
+            "max_len" => (!relative).then_some(Value::Int(self.max_len)),
+            "dropout" => Some(Value::Real(self.dropout)),
+            "attn_dropout" => Some(Value::Real(self.attn_dropout)),
+            "moe_dropout" => Some(Value::Real(self.moe_dropout)),
+            "same_length" => relative.then_some(Value::Flag(self.same_length)),
+            _ => None,
+        }
+    }
+
+    /// Whether the keys fit each other.
+    pub(crate) fn check(&self) -> Result<()> {
         if self.cutoffs.windows(2).any(|pair| pair[0] >= pair[1]) {
             return Err(Error::value("cutoffs", format!("{:?}", self.cutoffs), "numbers that increase"));
         }
@@ -383,6 +410,9 @@ impl Frame {
         if self.backbone.positions == Positions::Learned && self.tgt_len > self.max_len {
             let expected = format!("at most max_len, which is {}", self.max_len);
             return Err(Error::value("tgt_len", self.tgt_len, expected));
+        }
+        if self.heads > self.d_model {
+            return Err(Error::value("heads", self.heads, format!("at most d_model, which is {}", self.d_model)));
         }
         Ok(())
     }
@@ -401,12 +431,8 @@ impl Model {
     /// Checks each block against the frame.
     pub fn new(frame: Frame, blocks: Vec<Block>) -> Result<Self> {
         for (i, block) in blocks.iter().enumerate() {
-            block.kind.check(block, &frame).map_err(|error| match error {
-                Error::Value { place, found, expected } => {
-                    Error::Value { place: format!("block {} ({block:?}), {place}", i + 1), found, expected }
-                }
-                other => other,
-            })?;
+            let check = block.kind.check(block, &frame);
+            check.map_err(|error| error.at(&format!("block {} ({block:?})", i + 1)))?;
         }
         Ok(Self { frame, blocks })
     }
@@ -418,35 +444,11 @@ impl Model {
 
     /// Every key with its value, as a spec that gives this model again.
     pub fn spec(&self) -> Spec {
-        let f = &self.frame;
-        let word = |word: &str| Some(Value::Word(word.into()));
-        let relative = f.backbone.positions == Positions::Relative;
         let mut spec = Spec::default();
         for key in KEYS {
             let value = match key.name {
-                "backbone" => word(f.backbone.key),
-                "layers" => word(&self.layers()),
-                "d_model" => Some(Value::Int(f.d_model)),
-                "vocab" => Some(Value::Int(f.vocab)),
-                "heads" => Some(Value::Int(f.heads)),
-                "d_head" => f.d_head.map(Value::Int),
-                "inner" => Some(Value::Int(f.inner)),
-                "activation" => word(f.activation.name()),
-                "norm" => word(f.norm.name()),
-                "d_embed" => Some(Value::Int(f.d_embed)),
-                "div_val" => Some(Value::Int(f.div_val)),
-                "cutoffs" => Some(Value::Ints(f.cutoffs.clone())),
-                "tie_embeddings" => Some(Value::Flag(f.tie_embeddings)),
-                "tie_projs" => Some(Value::Flag(f.tie_projs)),
-                "tgt_len" => Some(Value::Int(f.tgt_len)),
-                "mem_len" => relative.then_some(Value::Int(f.mem_len)),
-                "clamp_len" => f.clamp_len.map(Value::Int),
-                "max_len" => (!relative).then_some(Value::Int(f.max_len)),
-                "dropout" => Some(Value::Real(f.dropout)),
-                "attn_dropout" => Some(Value::Real(f.attn_dropout)),
-                "moe_dropout" => Some(Value::Real(f.moe_dropout)),
-                "same_length" => relative.then_some(Value::Flag(f.same_length)),
-                other => unreachable!("KEYS has `{other}`, which a model does not write"),
+                "layers" => Some(Value::Word(self.layers())),
+                name => self.frame.get(name),
             };
             if let Some(value) = value {
                 spec.set(key, value);

@@ -12,7 +12,7 @@ const MAX_WORD: usize = 64;
 /// Parses a stack of 1 to [`MAX_BLOCKS`] blocks.
 pub fn parse(text: &str, registry: &Registry) -> Result<Vec<Block>> {
     if text.len() > MAX_TEXT {
-        return Err(Error::TooLong { what: "layers", found: text.len() });
+        return Err(Error::TooLong { what: "layers" });
     }
     Parser { text, at: 0, registry, blocks: Vec::new(), open: Vec::new() }.run()
 }
@@ -250,6 +250,6 @@ impl<'a> Parser<'a> {
 
     fn error(&self, at: usize, found: &str, expected: impl Into<String>) -> Error {
         let position = self.text[..at].chars().count() + 1;
-        Error::Notation { position, found: shorten(found), expected: expected.into() }
+        Error::Notation { place: String::new(), position, found: shorten(found), expected: expected.into() }
     }
 }

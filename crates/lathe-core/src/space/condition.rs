@@ -1,14 +1,22 @@
 //! Conditions of a space: `inner >= 2 * d_model`. Both sides are sums of names and numbers with factors.
 
 use crate::error::{nearest, shorten};
-use crate::{Error, Result};
 
-/// One condition.
+/// One condition: a sum of numbers and of names with factors on either side.
 #[derive(Debug)]
 pub(super) struct Condition {
-    left: Sum,
+    constants: [f64; 2],
+    /// Each name once.
+    terms: Vec<Term>,
     compare: Compare,
-    right: Sum,
+}
+
+#[derive(Debug)]
+struct Term {
+    /// Index of the name.
+    name: usize,
+    /// Its factors on the left and on the right.
+    factors: [f64; 2],
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -30,58 +38,79 @@ const COMPARES: &[(&str, Compare)] = &[
     (">", Compare::Greater),
 ];
 
-/// factor * name (or factor alone) + ...
-type Sum = Vec<(f64, Option<String>)>;
-
 impl Condition {
-    /// Parses a condition over `known` names.
-    pub fn parse(text: &str, place: &str, known: &[&str]) -> Result<Self> {
-        let wrong = |expected: String| Error::value(place, format!("`{}`", shorten(text)), expected);
-        let form = "a condition such as `inner >= 2 * d_model`";
+    /// Parses a condition over `known` names; those it uses are added to `names`. The error is what would be
+    /// accepted.
+    pub fn parse(text: &str, known: &[&'static str], names: &mut Vec<&'static str>) -> Result<Self, String> {
+        let form = || "a condition such as `inner >= 2 * d_model`".to_string();
         let found = COMPARES.iter().find_map(|(sign, compare)| Some((text.split_once(sign)?, *compare)));
-        let Some(((left, right), compare)) = found else { return Err(wrong(form.into())) };
-        let sum = |side: &str| -> Result<Sum> {
-            let side = side.replace('-', "+-");
-            let terms = side.split('+').filter(|term| !term.trim().is_empty());
-            let terms =
-                terms.map(|term| parse_term(term).ok_or_else(|| wrong(form.into()))).collect::<Result<Sum>>()?;
-            for name in terms.iter().filter_map(|(_, name)| name.as_deref()) {
-                if !known.contains(&name) {
+        let ((left, right), compare) = found.ok_or_else(form)?;
+        let mut condition = Self { constants: [0.0; 2], terms: Vec::new(), compare };
+        for (side, text) in [left, right].into_iter().enumerate() {
+            for (factor, name) in parse_sum(text).ok_or_else(form)? {
+                let Some(name) = name else {
+                    condition.constants[side] += factor;
+                    continue;
+                };
+                let Some(&name) = known.iter().find(|known| **known == name) else {
                     let near = nearest(name, known.iter().copied());
                     let hint = near.map_or_else(|| known.join(", "), |near| format!("`{near}`?"));
-                    return Err(wrong(format!("a known name instead of `{}`: {hint}", shorten(name))));
-                }
+                    return Err(format!("a known name instead of `{}`: {hint}", shorten(name)));
+                };
+                let index = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+                    names.push(name);
+                    names.len() - 1
+                });
+                condition.term(index).factors[side] += factor;
             }
-            if terms.is_empty() { Err(wrong(form.into())) } else { Ok(terms) }
-        };
-        Ok(Self { left: sum(left)?, compare, right: sum(right)? })
+        }
+        match condition.is_finite() {
+            true => Ok(condition),
+            false => Err("numbers that can be computed with".into()),
+        }
     }
 
-    /// Whether it holds for every combination of the values that its names have (`values` gives all of a
-    /// name's). A condition on a name that has no value here says nothing here.
-    pub fn holds(&self, values: &dyn Fn(&str) -> Vec<u32>) -> bool {
-        let mut names: Vec<&str> =
-            self.left.iter().chain(&self.right).filter_map(|(_, name)| name.as_deref()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let choices: Vec<Vec<u32>> = names.iter().map(|name| values(name)).collect();
-        let combinations: usize = choices.iter().map(Vec::len).product();
-        (0..combinations).all(|mut index| {
-            let chosen: Vec<u32> = choices
-                .iter()
-                .map(|list| {
-                    let value = list[index % list.len()];
-                    index /= list.len();
-                    value
-                })
-                .collect();
-            let value = |sum: &Sum| -> f64 {
-                let value_of = |name: &String| names.iter().position(|n| n == name).map_or(1, |i| chosen[i]);
-                sum.iter()
-                    .map(|(factor, name)| factor * name.as_ref().map_or(1.0, |name| f64::from(value_of(name))))
-                    .sum()
-            };
-            self.compare.holds(value(&self.left), value(&self.right))
+    /// The term of a name.
+    fn term(&mut self, name: usize) -> &mut Term {
+        let index = self.terms.iter().position(|term| term.name == name).unwrap_or_else(|| {
+            self.terms.push(Term { name, factors: [0.0; 2] });
+            self.terms.len() - 1
+        });
+        &mut self.terms[index]
+    }
+
+    /// Whether both sides stay finite whatever the names' values.
+    fn is_finite(&self) -> bool {
+        let largest = |side: usize| {
+            let names: f64 = self.terms.iter().map(|term| term.factors[side].abs()).sum();
+            names * f64::from(u32::MAX) + self.constants[side].abs()
+        };
+        largest(0).is_finite() && largest(1).is_finite()
+    }
+
+    /// The indices of its names.
+    pub fn names(&self) -> impl Iterator<Item = usize> + '_ {
+        self.terms.iter().map(|term| term.name)
+    }
+
+    /// How many combinations there are of the values that its names have; `values` has a list for every name.
+    pub fn combinations(&self, values: &[Vec<u32>]) -> usize {
+        self.names().fold(1, |n, name| n.saturating_mul(values[name].len()))
+    }
+
+    /// Whether it holds for every combination of the values that its names have. A condition on a name that
+    /// has no value here says nothing here.
+    pub fn holds(&self, values: &[Vec<u32>]) -> bool {
+        (0..self.combinations(values)).all(|mut index| {
+            let mut sides = self.constants;
+            for Term { name, factors } in &self.terms {
+                let list = &values[*name];
+                let value = f64::from(list[index % list.len()]);
+                index /= list.len();
+                sides[0] += factors[0] * value;
+                sides[1] += factors[1] * value;
+            }
+            self.compare.holds(sides[0], sides[1])
         })
     }
 }
@@ -101,12 +130,25 @@ impl Compare {
     }
 }
 
-/// `3`, `name`, `-name`, `2 * name`, `name * 2`, `name / 2`
-fn parse_term(term: &str) -> Option<(f64, Option<String>)> {
-    let term = term.trim();
-    let (mut factor, mut rest) = term.strip_prefix('-').map_or((1.0, term), |rest| (-1.0, rest));
-    let mut name = None;
-    let mut divide = false;
+/// `2 * d_model + inner - 3`, as factors with their names.
+fn parse_sum(text: &str) -> Option<Vec<(f64, Option<&str>)>> {
+    let mut terms = Vec::new();
+    let text = text.trim();
+    let (mut sign, mut rest) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
+    loop {
+        let end = rest.find(['+', '-']);
+        let (factor, name) = parse_term(&rest[..end.unwrap_or(rest.len())])?;
+        terms.push((sign * factor, name));
+        let Some(end) = end else { return Some(terms) };
+        sign = if rest[end..].starts_with('-') { -1.0 } else { 1.0 };
+        rest = &rest[end + 1..];
+    }
+}
+
+/// `3`, `name`, `2 * name`, `name * 2`, `name / 2`
+fn parse_term(term: &str) -> Option<(f64, Option<&str>)> {
+    let (mut factor, mut name) = (1.0, None);
+    let (mut rest, mut divide) = (term, false);
     loop {
         let end = rest.find(['*', '/']);
         let part = rest[..end.unwrap_or(rest.len())].trim();
@@ -114,7 +156,7 @@ fn parse_term(term: &str) -> Option<(f64, Option<String>)> {
             Ok(number) if !number.is_finite() => return None,
             Ok(number) if divide && number != 0.0 => factor /= number,
             Ok(number) if !divide => factor *= number,
-            Err(_) if !divide && name.is_none() && is_name(part) => name = Some(part.to_string()),
+            Err(_) if !divide && name.is_none() && is_name(part) => name = Some(part),
             _ => return None,
         }
         let Some(end) = end else { return Some((factor, name)) };
@@ -132,12 +174,14 @@ mod tests {
     use super::*;
 
     fn holds(text: &str, inner: u32, d_model: u32) -> bool {
-        let condition = Condition::parse(text, "where", &["inner", "d_model", "heads"]).unwrap();
-        condition.holds(&|name| match name {
+        let mut names = Vec::new();
+        let condition = Condition::parse(text, &["inner", "d_model", "heads"], &mut names).unwrap();
+        let value = |name: &&str| match *name {
             "inner" => vec![inner],
             "d_model" => vec![d_model],
             _ => vec![],
-        })
+        };
+        condition.holds(&names.iter().map(value).collect::<Vec<_>>())
     }
 
     #[test]
@@ -148,6 +192,7 @@ mod tests {
         assert!(!holds("inner > 1.7*d_model", 1088, 640));
         assert!(holds("inner / 2 - d_model == 0", 1024, 512));
         assert!(holds("3 + d_model*2 != inner", 1024, 512));
+        assert!(holds("-inner + 2*inner == inner", 1024, 512));
         assert!(holds("heads > 8", 1, 1), "says nothing where there are no heads");
     }
 
@@ -165,8 +210,14 @@ mod tests {
             "inner / 0 > 1",
             "a b > c",
             "inner*d_model > 1",
+            "inner + >= 3",
+            "+ inner >= 3",
+            "inner + + 3 > 0",
+            "inner > 1e308 * 10",
+            "1e308 * inner > 0",
+            "inner > nan",
         ] {
-            assert!(Condition::parse(text, "where", &["inner", "d_model"]).is_err(), "{text}");
+            assert!(Condition::parse(text, &["inner", "d_model"], &mut Vec::new()).is_err(), "{text}");
         }
     }
 }

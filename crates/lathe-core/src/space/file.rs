@@ -19,16 +19,19 @@
 //! knobs = { heads = [2, 4, 8], inner = { min = 256, max = 4096, step = 64 } }  # for knobs left open
 //! ```
 
-use super::{Condition, Pick, Slot, Space, World};
+use super::worlds::{Draft, Global, Name};
+use super::{Condition, Pick, Slot, Space};
 use crate::fields::{Document, Field, Fields};
-use crate::model::{self, KeyKind, Value};
-use crate::{Block, Domain, Error, Frame, MAX_BLOCKS, Model, Registry, Result, Spec, notation};
+use crate::model::{self, KeyKind};
+use crate::{Domain, Error, MAX_BLOCKS, Registry, Result, Spec, notation};
 use num_bigint::BigUint;
-use std::collections::HashSet;
 
-/// The most worlds, the most picks of a slot, and the most of both together.
-const MAX_LIST: usize = 100_000;
-const MAX_PRODUCT: usize = 10_000_000;
+/// The most tables `[[slots]]`, and the most conditions.
+const MAX_TABLES: usize = 1000;
+/// The most values of one choice.
+const MAX_VALUES: usize = 100_000;
+/// The most blocks in everything that the slots can pick, taken together.
+const MAX_PICKED: usize = 100_000;
 
 impl Space {
     /// Reads a space file.
@@ -41,223 +44,166 @@ impl Space {
             fields.get(key).ok_or_else(|| Error::Missing { place, key, expected: expected.into() })
         };
 
-        let base = Spec::from_fields(
-            &required("baseline", "a table [baseline] with the keys of a model file")?.table("baseline")?,
-        )?;
+        let baseline = required("baseline", "a table [baseline] with the keys of a model file")?;
+        let mut base = Spec::from_fields(&baseline.table()?)?;
+        let baseline = base.model(registry).map_err(|error| error.at("baseline"))?;
+        base.remove("layers");
         let globals = match fields.get("choices") {
-            Some(field) => read_globals(&field.table("choices")?)?,
+            Some(field) => read_globals(&field.table()?)?,
             None => Vec::new(),
         };
-        let slots = required("slots", "at least one [[slots]]")?.list("[[slots]]")?;
-        let slots =
-            slots.iter().map(|field| read_slot(&field.table("slots")?, registry)).collect::<Result<Vec<_>>>()?;
-        if slots.is_empty() {
-            return Err(Error::value("slots", "none", "at least one [[slots]]"));
+        if let Some(global) = globals.iter().find(|global| baseline.frame.backbone.ignores(global.key.name)) {
+            let expected = format!("a key that has an effect with backbone {}", baseline.frame.backbone.key);
+            return Err(global.field.error(expected));
         }
-
-        let known: Vec<&str> = known_names(registry);
-        let conditions = match fields.get("where") {
-            Some(field) => field
-                .list("a list of conditions")?
-                .iter()
-                .map(|field| Condition::parse(field.text()?, &field.place, &known))
-                .collect::<Result<Vec<_>>>()?,
-            None => Vec::new(),
+        let slots_field = required("slots", "at least one [[slots]]")?;
+        let (slots, options) = read_slots(&slots_field, registry)?;
+        let (conditions, names) = match fields.get("where") {
+            Some(field) => read_conditions(&field, &globals, registry)?,
+            None => Default::default(),
         };
 
-        let mut space = Self {
-            baseline: base.model(registry)?,
-            globals: globals.iter().map(|(key, _)| *key).collect(),
-            slots,
-            conditions,
-            worlds: Vec::new(),
-        };
-        if space.blocks().1 > MAX_BLOCKS {
-            return Err(Error::value(
-                "slots",
-                format!("up to {} blocks", space.blocks().1),
-                format!("at most {MAX_BLOCKS}"),
-            ));
-        }
-        space.worlds = space.read_worlds(&base, &globals, registry)?;
-        if space.size() == BigUint::ZERO {
-            return Err(Error::value("where", "conditions that no architecture meets", "at least one architecture"));
-        }
-        Ok(space)
-    }
-
-    /// All assignments of the globals that leave at least one architecture, in lexicographic order.
-    fn read_worlds(&self, base: &Spec, globals: &[Global], registry: &Registry) -> Result<Vec<World>> {
-        let combinations = globals.iter().try_fold(1usize, |n, (_, values)| n.checked_mul(values.len()));
-        let picks: usize = self.slots.iter().map(|slot| slot.picks.len()).sum();
-        let combinations =
-            combinations.filter(|&n| n <= MAX_LIST && n.saturating_mul(picks) <= MAX_PRODUCT).ok_or_else(|| {
-                Error::value(
-                    "choices",
-                    "too many combinations",
-                    format!(
-                        "at most {MAX_LIST} of global choices, and at most {MAX_PRODUCT} with the picks of the slots"
-                    ),
-                )
-            })?;
-        let mut worlds = Vec::new();
-        for genes in product(globals.iter().map(|(_, values)| values.as_slice()), combinations) {
-            let mut spec = base.clone();
-            for ((key, _), &value) in globals.iter().zip(&genes) {
-                spec.set(key, Value::Int(value));
-            }
-            let frame = spec.frame(registry)?;
-            let keys = Model { frame: frame.clone(), blocks: Vec::new() }.spec();
-            if !self.allows(&frame, &keys, &[]) {
-                continue;
-            }
-            let mut valid = Vec::with_capacity(self.slots.len());
-            for slot in &self.slots {
-                let mut indices = Vec::new();
-                for (i, pick) in slot.picks.iter().enumerate() {
-                    if self.allows(&frame, &keys, &pick.blocks) {
-                        for block in &pick.blocks {
-                            block.kind.check(block, &frame)?;
-                        }
-                        indices.push(i as u32);
-                    }
-                }
-                valid.push(indices);
-            }
-            let size: BigUint = self.slots.iter().zip(&valid).map(|(slot, valid)| slot.size(valid.len())).product();
-            if size != BigUint::ZERO {
-                worlds.push(World { genes, frame, picks: valid, size });
-            }
-        }
-        Ok(worlds)
-    }
-
-    /// Whether every condition holds for these blocks in this frame, whose keys are given too. A name is a
-    /// knob of the blocks, or else a key of the frame that no block overrides.
-    fn allows(&self, frame: &Frame, keys: &Spec, blocks: &[Block]) -> bool {
-        let values = |name: &str| -> Vec<u32> {
-            let knobs = blocks.iter().flat_map(|block| block.knobs()).filter(|(_, knob, _)| knob.name == name);
-            let mut values: Vec<u32> = knobs.filter_map(|(_, _, value)| value.or(frame.default_knob(name))).collect();
-            if let (None, Some(&Value::Int(value))) = (frame.default_knob(name), keys.get(name)) {
-                values.push(value);
-            }
-            values
-        };
-        self.conditions.iter().all(|condition| condition.holds(&values))
+        let draft = Draft { base, globals, slots, options, conditions, names };
+        let worlds = draft.worlds(registry)?;
+        let size: BigUint = worlds.iter().map(|world| &world.size).sum();
+        Ok(Self {
+            baseline,
+            globals: draft.globals.iter().map(|global| global.key).collect(),
+            slots: draft.slots,
+            worlds,
+            size,
+        })
     }
 }
 
-/// A key of the model file that varies, with its values.
-type Global = (&'static model::Key, Vec<u32>);
-
-fn read_globals(fields: &Fields<'_>) -> Result<Vec<Global>> {
-    let known: Vec<&str> = integer_keys().map(|key| key.name).collect();
+fn read_globals<'d>(fields: &Fields<'d>) -> Result<Vec<Global<'d>>> {
+    let known: Vec<&str> = integer_keys().map(|(key, _)| key.name).collect();
     fields.only(&known)?;
     // In the order of KEYS, so that the order of the file does not change what a seed gives.
     integer_keys()
-        .filter_map(|key| Some((key, fields.get(key.name)?)))
-        .map(|(key, field)| match key.kind {
-            KeyKind::Int(min, max) => Ok((key, read_values(&field, min, max)?)),
-            _ => unreachable!("integer_keys gives only integers"),
-        })
+        .filter_map(|(key, domain)| Some((key, domain, fields.get(key.name)?)))
+        .map(|(key, domain, field)| Ok(Global { key, values: read_values(&field, domain)?, field }))
         .collect()
 }
 
-fn integer_keys() -> impl Iterator<Item = &'static model::Key> {
-    model::KEYS.iter().filter(|key| matches!(key.kind, KeyKind::Int(..)))
+fn integer_keys() -> impl Iterator<Item = (&'static model::Key, Domain)> {
+    model::KEYS.iter().filter_map(|key| match key.kind {
+        KeyKind::Int(min, max) => Some((key, Domain::Int { min, max })),
+        _ => None,
+    })
 }
 
-fn known_names(registry: &Registry) -> Vec<&'static str> {
-    let knobs = registry.blocks.iter().flat_map(|kind| kind.knobs()).map(|knob| knob.name);
-    let mut names: Vec<&str> = integer_keys().map(|key| key.name).chain(knobs).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+type Conditions<'d> = (Vec<(Condition, Field<'d>)>, Vec<Name>);
+
+fn read_conditions<'d>(field: &Field<'d>, globals: &[Global<'_>], registry: &Registry) -> Result<Conditions<'d>> {
+    let knobs: Vec<&str> = registry.blocks.iter().flat_map(|kind| kind.knobs()).map(|knob| knob.name).collect();
+    let mut known: Vec<&str> = integer_keys().map(|(key, _)| key.name).chain(knobs.iter().copied()).collect();
+    known.sort_unstable();
+    known.dedup();
+    let list = field.list("a list of conditions")?;
+    if list.len() > MAX_TABLES {
+        return Err(Error::value(field.place(), list.len(), format!("at most {MAX_TABLES} conditions")));
+    }
+    let mut names = Vec::new();
+    let mut conditions = Vec::with_capacity(list.len());
+    for field in list {
+        let condition = Condition::parse(field.text()?, &known, &mut names);
+        conditions.push((condition.map_err(|expected| field.error(expected))?, field));
+    }
+    let name = |name: &'static str| Name {
+        name,
+        knob: knobs.contains(&name),
+        global: globals.iter().any(|global| global.key.name == name),
+    };
+    Ok((conditions, names.into_iter().map(name).collect()))
 }
 
-fn read_slot(fields: &Fields<'_>, registry: &Registry) -> Result<Slot> {
+/// The slots, and for each the places of its options.
+fn read_slots<'d>(field: &Field<'d>, registry: &Registry) -> Result<(Vec<Slot>, Vec<Vec<Field<'d>>>)> {
+    let tables = field.list("[[slots]]")?;
+    if !(1..=MAX_TABLES).contains(&tables.len()) {
+        return Err(Error::value(field.place(), tables.len(), format!("1 to {MAX_TABLES} [[slots]]")));
+    }
+    let (mut slots, mut options) = (Vec::new(), Vec::new());
+    let mut room = MAX_PICKED;
+    for table in &tables {
+        let (slot, places) = read_slot(&table.table()?, registry, &mut room)?;
+        slots.push(slot);
+        options.push(places);
+    }
+    let most: usize = slots.iter().map(|slot| slot.blocks(0..slot.picks.len()).1).sum();
+    if most > MAX_BLOCKS {
+        return Err(Error::value(field.place(), format!("up to {most} blocks"), format!("at most {MAX_BLOCKS}")));
+    }
+    if slots.iter().all(|slot| slot.repeats[0] == 0) {
+        return Err(Error::value(field.place(), "repeat 0 everywhere", "a slot that is always repeated"));
+    }
+    Ok((slots, options))
+}
+
+/// One slot, whose picks have at most `room` blocks, and the places of its options.
+fn read_slot<'d>(fields: &Fields<'d>, registry: &Registry, room: &mut usize) -> Result<(Slot, Vec<Field<'d>>)> {
     fields.only(&["options", "repeat", "same", "knobs"])?;
-    let options = fields.get("options").ok_or_else(|| Error::Missing {
-        place: "[[slots]]".into(),
-        key: "options",
-        expected: "a list of options, e.g. [\"s\", \"f\", \"-\"]".into(),
-    })?;
-    let knobs = fields.get("knobs").map(|field| field.table("slots.knobs")).transpose()?;
-    let names = knobs.iter().flat_map(|knobs| knobs.iter().map(|(name, _)| name).collect::<Vec<_>>());
-    let mut unused: Vec<&str> = names.collect();
+    let field = fields
+        .get("options")
+        .ok_or_else(|| fields.missing("options", "a list of options, e.g. [\"s\", \"f\", \"-\"]"))?;
+    let options = field.list("a list of options in the notation")?;
+    if options.is_empty() {
+        return Err(field.error("at least one option"));
+    }
+    let knobs = fields.get("knobs").map(|field| field.table()).transpose()?;
+    let mut unused: Vec<&str> = knobs.iter().flat_map(|knobs| knobs.iter()).map(|(name, _)| name).collect();
 
     let mut picks = Vec::new();
-    let mut seen = HashSet::new();
-    for (i, option) in options.list("a list of options in the notation")?.iter().enumerate() {
-        let blocks = notation::parse(option.text()?, registry)?;
+    for (i, option) in options.iter().enumerate() {
+        let blocks = notation::parse(option.text()?, registry).map_err(|error| error.at(&option.place()))?;
         // The knobs that are open here and have choices: (block, knob, values).
         let mut open = Vec::new();
+        let mut combinations = 1usize;
         for (b, block) in blocks.iter().enumerate() {
-            for (k, knob, value) in block.knobs() {
-                let Some(field) = knobs.as_ref().and_then(|knobs| knobs.get(knob.name)) else { continue };
-                if value.is_none() {
-                    let (min, max) = match knob.domain {
-                        Domain::Int { min, max } => (min, max),
-                        Domain::Flag => (0, 1),
-                    };
-                    open.push((b, k, read_values(&field, min, max)?));
-                    unused.retain(|name| *name != knob.name);
+            for (k, knob, _) in block.knobs().filter(|(_, _, value)| value.is_none()) {
+                if combinations.saturating_mul(blocks.len()) > *room {
+                    break;
                 }
+                let Some(field) = knobs.as_ref().and_then(|knobs| knobs.get(knob.name)) else { continue };
+                let values = read_values(&field, knob.domain)?;
+                combinations = combinations.saturating_mul(values.len());
+                open.push((b, k, values));
+                unused.retain(|name| *name != knob.name);
             }
         }
-        let combinations = open.iter().try_fold(1usize, |n, (_, _, values)| n.checked_mul(values.len()));
-        let combinations = combinations
-            .filter(|&n| n.saturating_mul(blocks.len()).saturating_add(picks.len()) <= MAX_LIST)
-            .ok_or_else(|| option.error(format!("at most {MAX_LIST} combinations of knobs")))?;
+        let left = room.checked_sub(combinations.saturating_mul(blocks.len()));
+        *room = left.ok_or_else(|| option.error(format!("at most {MAX_PICKED} blocks in all picks of all slots")))?;
         for values in product(open.iter().map(|(_, _, values)| values.as_slice()), combinations) {
             let mut blocks = blocks.clone();
             for ((b, k, _), &value) in open.iter().zip(&values) {
                 blocks[*b].set(*k, value);
             }
-            if !seen.insert(blocks.clone()) {
-                return Err(option.error("options that differ from each other"));
-            }
             let genes = std::iter::once(i as u32).chain(values).collect();
             picks.push(Pick { genes, blocks });
         }
     }
-    if let Some(name) = unused.first() {
-        return Err(Error::value(format!("slots.knobs.{name}"), "choices for it", "a knob that an option leaves open"));
+    if let Some(field) = unused.first().and_then(|name| knobs.as_ref()?.get(name)) {
+        return Err(field.error("a knob that an option leaves open"));
     }
     let repeats = match fields.get("repeat") {
-        Some(field) => read_values(&field, 0, MAX_BLOCKS as u32)?,
+        Some(field) => read_values(&field, Domain::Int { min: 0, max: MAX_BLOCKS as u32 })?,
         None => vec![1],
     };
     let same = fields.get("same").map(|field| field.flag()).transpose()?.unwrap_or(false);
-    if picks.is_empty() {
-        return Err(options.error("at least one option"));
-    }
-    Ok(Slot { repeats, same, picks })
+    Ok((Slot { repeats, same, picks }, options))
 }
 
-/// A number, a list of numbers, or `{ min, max, step }`; increasing, each once.
-fn read_values(field: &Field<'_>, min: u32, max: u32) -> Result<Vec<u32>> {
-    let mut values = if field.value.is_array() {
-        field.list("a list")?.iter().map(|field| field.int(min, max)).collect::<Result<Vec<_>>>()?
-    } else if field.value.is_table() {
-        let range = field.table(&field.place)?;
-        range.only(&["min", "max", "step"])?;
-        let get = |key: &'static str, low| match range.get(key) {
-            Some(field) => field.int(low, max),
-            None => Err(Error::Missing {
-                place: field.place.clone(),
-                key,
-                expected: "{ min = 128, max = 1024, step = 64 }".into(),
-            }),
-        };
-        let (low, high) = (get("min", min)?, get("max", min)?);
-        let step = if range.get("step").is_some() { get("step", 1)? } else { 1 };
-        if low > high || (high - low) / step >= MAX_LIST as u32 {
-            return Err(field.error(format!("min at most max, and at most {MAX_LIST} values")));
-        }
-        (low..=high).step_by(step as usize).collect()
-    } else {
-        vec![field.int(min, max)?]
+/// A value, a list of values, or `{ min, max, step }`; increasing, each once.
+fn read_values(field: &Field<'_>, domain: Domain) -> Result<Vec<u32>> {
+    let one = |field: &Field<'_>| match domain {
+        Domain::Int { min, max } => field.int(min, max),
+        Domain::Flag => field.flag().map(u32::from),
+    };
+    let mut values = match domain {
+        Domain::Int { min, max } if field.value.is_table() => read_range(field, min, max)?,
+        _ if field.value.is_array() => field.list("a list")?.iter().map(one).collect::<Result<Vec<_>>>()?,
+        _ => vec![one(field)?],
     };
     let given = values.len();
     values.sort_unstable();
@@ -268,8 +214,27 @@ fn read_values(field: &Field<'_>, min: u32, max: u32) -> Result<Vec<u32>> {
     Ok(values)
 }
 
+/// `{ min = 128, max = 1024, step = 64 }`
+fn read_range(field: &Field<'_>, min: u32, max: u32) -> Result<Vec<u32>> {
+    let range = field.table()?;
+    range.only(&["min", "max", "step"])?;
+    let end = |key| match range.get(key) {
+        Some(field) => field.int(min, max),
+        None => Err(range.missing(key, "{ min = 128, max = 1024, step = 64 }")),
+    };
+    let (low, high) = (end("min")?, end("max")?);
+    let step = range.get("step").map_or(Ok(1), |field| field.int(1, max))?;
+    if low > high || (high - low) / step >= MAX_VALUES as u32 {
+        return Err(field.error(format!("min at most max, and at most {MAX_VALUES} values")));
+    }
+    Ok((low..=high).step_by(step as usize).collect())
+}
+
 /// All combinations of one value from each list, in lexicographic order.
-fn product<'a>(lists: impl Iterator<Item = &'a [u32]>, combinations: usize) -> impl Iterator<Item = Vec<u32>> {
+pub(super) fn product<'a>(
+    lists: impl Iterator<Item = &'a [u32]>,
+    combinations: usize,
+) -> impl Iterator<Item = Vec<u32>> {
     let lists: Vec<Vec<u32>> = lists.map(<[u32]>::to_vec).collect();
     (0..combinations).map(move |mut index| {
         let mut values = vec![0; lists.len()];

@@ -13,6 +13,7 @@
 mod condition;
 mod file;
 mod vary;
+mod worlds;
 
 use crate::model::Key;
 use crate::{Block, Frame, Model};
@@ -30,8 +31,8 @@ pub struct Space {
     /// The keys of the model file that vary.
     globals: Vec<&'static Key>,
     slots: Vec<Slot>,
-    conditions: Vec<Condition>,
     worlds: Vec<World>,
+    size: BigUint,
 }
 
 /// A run of places in the stack that choose from the same picks.
@@ -83,16 +84,52 @@ impl Slot {
         if self.same { repeat.min(1) } else { repeat }
     }
 
+    /// How often it may be repeated where there are so many valid picks: not at all where there is none.
+    fn repeats(&self, valid: usize) -> &[u32] {
+        let end = if valid == 0 { usize::from(self.repeats[0] == 0) } else { self.repeats.len() };
+        &self.repeats[..end]
+    }
+
+    /// Each number of repetitions, with the number of ways to fill them from `valid` picks.
+    fn ways(&self, valid: usize) -> impl Iterator<Item = (u32, BigUint)> + '_ {
+        let base = BigUint::from(valid);
+        let (mut power, mut exponent) = (BigUint::from(1u32), 0);
+        self.repeats(valid).iter().map(move |&repeat| {
+            let choices = self.choices(repeat);
+            power *= base.pow(choices - exponent);
+            exponent = choices;
+            (repeat, power.clone())
+        })
+    }
+
     /// How many ways there are to fill the slot from `valid` picks.
     fn size(&self, valid: usize) -> BigUint {
-        self.repeats.iter().map(|&repeat| BigUint::from(valid).pow(self.choices(repeat))).sum()
+        self.ways(valid).map(|(_, ways)| ways).sum()
+    }
+
+    /// At most so many bits has the size of the slot, about.
+    fn size_bits(&self) -> usize {
+        let choices = self.repeats.last().map_or(0, |&repeat| self.choices(repeat));
+        (choices as usize + 1) * (usize::BITS - self.picks.len().leading_zeros()) as usize
+    }
+
+    /// The fewest and the most blocks it fills with these picks.
+    fn blocks(&self, valid: impl ExactSizeIterator<Item = usize>) -> (usize, usize) {
+        let repeats = self.repeats(valid.len());
+        let (mut shortest, mut longest) = (usize::MAX, 0);
+        for length in valid.map(|pick| self.picks[pick].blocks.len()) {
+            (shortest, longest) = (shortest.min(length), longest.max(length));
+        }
+        let times = |repeat: Option<&u32>, length: usize| repeat.map_or(0, |&repeat| repeat as usize * length);
+        (times(repeats.first(), shortest), times(repeats.last(), longest))
     }
 }
 
 impl Space {
-    /// How many architectures there are, exactly.
+    /// How many architectures there are, exactly. Different choices count as different architectures, even
+    /// where slots of varying repetition or options of different lengths make the same stack of them.
     pub fn size(&self) -> BigUint {
-        self.worlds.iter().map(|world| &world.size).sum()
+        self.size.clone()
     }
 
     /// The keys of the model file that vary from architecture to architecture.
@@ -102,20 +139,27 @@ impl Space {
 
     /// The fewest and the most blocks an architecture has.
     pub fn blocks(&self) -> (usize, usize) {
-        let ends = |slot: &Slot| {
-            let lengths = || slot.picks.iter().map(|pick| pick.blocks.len());
-            let (first, last) = (slot.repeats.first(), slot.repeats.last());
-            let low = first.map_or(0, |&r| r as usize) * lengths().min().unwrap_or(0);
-            (low, last.map_or(0, |&r| r as usize) * lengths().max().unwrap_or(0))
+        let ends = |world: &World| {
+            let slots = self.slots.iter().zip(&world.picks);
+            let ends = slots.map(|(slot, valid)| slot.blocks(valid.iter().map(|&pick| pick as usize)));
+            ends.fold((0, 0), |sum, slot| (sum.0 + slot.0, sum.1 + slot.1))
         };
-        self.slots.iter().map(ends).fold((0, 0), |sum, x| (sum.0 + x.0, sum.1 + x.1))
+        self.worlds.iter().map(ends).fold((usize::MAX, 0), |all, world| (all.0.min(world.0), all.1.max(world.1)))
     }
 
     /// All distinct blocks that an architecture can contain, in the space's order: what a profiler measures.
     pub fn options(&self) -> Vec<Block> {
         let mut seen = std::collections::HashSet::new();
-        let all = self.slots.iter().flat_map(|slot| &slot.picks).flat_map(|pick| &pick.blocks);
-        all.filter(|&&block| seen.insert(block)).copied().collect()
+        let mut options = Vec::new();
+        for (s, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.repeats != [0]) {
+            let mut possible = vec![false; slot.picks.len()];
+            for &pick in self.worlds.iter().flat_map(|world| &world.picks[s]) {
+                possible[pick as usize] = true;
+            }
+            let picks = slot.picks.iter().zip(possible).filter(|(_, possible)| *possible);
+            options.extend(picks.flat_map(|(pick, _)| &pick.blocks).filter(|&&block| seen.insert(block)));
+        }
+        options
     }
 
     /// The model of a genome of this space.
@@ -137,12 +181,12 @@ impl Space {
         let world = self.worlds.iter().position(|world| take(&mut rest, &world.size))?;
         let mut slots = Vec::with_capacity(self.slots.len());
         for (slot, valid) in self.slots.iter().zip(&self.worlds[world].picks) {
-            let ways = slot.size(valid.len());
-            let mut within = &rest % &ways;
-            rest /= ways;
+            let size = slot.size(valid.len());
+            let mut within = &rest % &size;
+            rest /= size;
             let base = BigUint::from(valid.len());
-            let fits = |&&repeat: &&u32| take(&mut within, &base.pow(slot.choices(repeat)));
-            let repeat = *slot.repeats.iter().find(fits).expect("an index below the size of the slot");
+            let repeat = slot.ways(valid.len()).find_map(|(repeat, ways)| take(&mut within, &ways).then_some(repeat));
+            let repeat = repeat.expect("an index below the size of the slot");
             let picks = (0..slot.choices(repeat)).map(|_| {
                 let digit = usize::try_from(&within % &base).expect("a digit below its base");
                 within /= &base;
@@ -162,7 +206,8 @@ impl Space {
     /// Whether a model is an architecture of this space.
     pub fn contains(&self, model: &Model) -> bool {
         let worlds = self.worlds.iter().filter(|world| same_frame(&world.frame, &model.frame));
-        let blocks: Vec<Block> = model.blocks.iter().map(|block| block.explicit(&model.frame)).collect();
+        let resolve = |block: &Block| block.kind.resolve(block, &model.frame);
+        let blocks: Vec<Block> = model.blocks.iter().map(resolve).collect();
         worlds.into_iter().any(|world| self.fills(world, &blocks))
     }
 
@@ -173,7 +218,7 @@ impl Space {
             let picks = || {
                 valid.iter().map(|&i| {
                     let blocks = &slot.picks[i as usize].blocks;
-                    blocks.iter().map(|block| block.explicit(&world.frame)).collect::<Vec<_>>()
+                    blocks.iter().map(|block| block.kind.resolve(block, &world.frame)).collect::<Vec<_>>()
                 })
             };
             // One round per pick where all repetitions are the same, else one round of all picks.
@@ -209,7 +254,7 @@ fn take(index: &mut BigUint, size: &BigUint) -> bool {
     false
 }
 
-/// Equal frames, whatever their defaults for knobs, which every block is given explicitly.
+/// Equal frames, whatever their defaults for knobs, which are compared block by block.
 fn same_frame(a: &Frame, b: &Frame) -> bool {
     let b = Frame { heads: a.heads, d_head: a.d_head, inner: a.inner, ..b.clone() };
     *a == b

@@ -26,7 +26,7 @@ impl Space {
         match sampling {
             Sampling::Choices => self.choose(&[], |_, _| [None, None], rng),
             Sampling::Architectures => {
-                let index = below(&self.size(), rng);
+                let index = below(&self.size, rng);
                 self.nth(&index).expect("an index below the size of the space")
             }
         }
@@ -60,7 +60,9 @@ impl Space {
         let mut slots = Vec::with_capacity(self.slots.len());
         for (s, slot) in self.slots.iter().enumerate() {
             let valid = &self.worlds[world as usize].picks[s];
-            let repeat = pick_value(&slot.repeats, wish(of(&|p| Some(p.slots[s].repeat)), rng), rng);
+            let repeats = slot.repeats(valid.len());
+            let wish_repeat = wish(of(&|p| Some(p.slots[s].repeat)), rng);
+            let repeat = repeats[choose_among(repeats.len(), |i| repeats[i], wish_repeat, rng)];
             let picks = (0..slot.choices(repeat) as usize).map(|i| {
                 let old = |p: &Genome, level| gene_of(slot, &p.slots[s], i, level);
                 walk(
@@ -93,23 +95,35 @@ fn walk<'a, R: Rng>(
     let mut left = candidates;
     let mut level = 0;
     while left.len() > 1 && genes(left[0]).len() > level {
-        let gene = |candidate: u32| genes(candidate)[level];
         // Genes before this level are equal in all that are left, so this level's values are in order.
-        let mut values: Vec<u32> = left.iter().map(|&candidate| gene(candidate)).collect();
-        values.dedup();
-        let value = pick_value(&values, wish(level, rng), rng);
-        let start = left.partition_point(|&candidate| gene(candidate) < value);
-        let end = left.partition_point(|&candidate| gene(candidate) <= value);
-        left = &left[start..end];
+        let gene = |at: usize| genes(left[at])[level];
+        if genes(left[0]).len() == level + 1 {
+            return left[choose_among(left.len(), gene, wish(level, rng), rng)];
+        }
+        let (mut starts, mut end) = (vec![0], 0);
+        while end < left.len() {
+            let value = gene(end);
+            end += left[end..].partition_point(|&candidate| genes(candidate)[level] == value);
+            starts.push(end);
+        }
+        let chosen = choose_among(starts.len() - 1, |i| gene(starts[i]), wish(level, rng), rng);
+        left = &left[starts[chosen]..starts[chosen + 1]];
         level += 1;
     }
     left[0]
 }
 
-/// The first wish that is among the values, or any value.
-fn pick_value<R: Rng>(values: &[u32], wishes: Wish, rng: &mut R) -> u32 {
-    let granted = wishes.into_iter().flatten().find(|wish| values.binary_search(wish).is_ok());
-    granted.unwrap_or_else(|| values[rng.random_range(0..values.len())])
+/// The index of the first wish that is among `count` increasing values, or any index.
+fn choose_among<R: Rng>(count: usize, value: impl Fn(usize) -> u32, wishes: Wish, rng: &mut R) -> usize {
+    let find = |wish: u32| {
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if value(middle) < wish { low = middle + 1 } else { high = middle }
+        }
+        (low < count && value(low) == wish).then_some(low)
+    };
+    wishes.into_iter().flatten().find_map(find).unwrap_or_else(|| rng.random_range(0..count))
 }
 
 /// A uniform number below `limit`, which is not 0: draws as many bits until one is below.

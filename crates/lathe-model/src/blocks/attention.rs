@@ -15,7 +15,7 @@
 use super::{BYTES, Build, DEVIATION, Names, memory_bytes, norm_deviation, output_deviation};
 use crate::layer::{Cache, LayerState, NormParams, Pass, Saved, Sublayer};
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
-use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, Positions, Result, Setting};
+use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_WIDTH, Positions, Result, Setting};
 use lathe_ops::attention::{self, Gradients, Inputs, Mask, Relative, RelativeGradients, Rows, Shape};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::MatMut;
@@ -24,7 +24,6 @@ pub(super) struct Attention;
 
 const HEADS: usize = 0;
 const D_HEAD: usize = 1;
-const MAX_HEADS: u32 = 1 << 16;
 /// The widest A, which keeps every count within its integer.
 const MAX_A: u64 = 1 << 20;
 
@@ -45,16 +44,24 @@ impl BlockKind for Attention {
     }
 
     fn knobs(&self) -> &'static [Knob] {
-        const DOMAIN: Domain = Domain::Int { min: 1, max: MAX_HEADS };
+        const DOMAIN: Domain = Domain::Int { min: 1, max: MAX_WIDTH };
         &[
             Knob { name: "heads", mark: Some(""), domain: DOMAIN },
             Knob { name: "d_head", mark: Some("d"), domain: DOMAIN },
         ]
     }
 
+    fn resolve(&self, block: &Block, frame: &Frame) -> Block {
+        let (heads, d_head) = shape(block, frame);
+        let mut block = *block;
+        block.set(HEADS, heads);
+        block.set(D_HEAD, d_head);
+        block
+    }
+
     fn check(&self, block: &Block, frame: &Frame) -> Result<()> {
         let (heads, d_head) = shape(block, frame);
-        let wrong = |found: String, expected: String| Err(Error::Value { place: "heads".into(), found, expected });
+        let wrong = |found: String, expected: String| Err(Error::value("heads", found, expected));
         if heads > frame.d_model {
             return wrong(heads.to_string(), format!("at most d_model, which is {}", frame.d_model));
         }

@@ -11,7 +11,7 @@
 use super::{BYTES, Build, DEVIATION, Names, memory_bytes, norm_deviation, output_deviation};
 use crate::layer::{LayerState, NormParams, Pass, Saved, Sublayer};
 use crate::params::{Builder, Grads, Init, Layout, Linear};
-use lathe_core::{Activation, Block, BlockKind, Cost, Domain, Frame, Knob, Positions, Result, Setting};
+use lathe_core::{Activation, Block, BlockKind, Cost, Domain, Frame, Knob, MAX_INNER, Positions, Result, Setting};
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
@@ -19,8 +19,6 @@ use lathe_ops::dropout::Dropout;
 pub(super) struct Ffn;
 
 const INNER: usize = 0;
-/// The widest F.
-pub(super) const MAX_INNER: u32 = 1 << 20;
 
 /// Parameters of one feed-forward net, which an expert is too.
 pub(super) fn params(activation: Activation, d: u64, f: u64) -> u64 {
@@ -49,6 +47,12 @@ impl BlockKind for Ffn {
 
     fn knobs(&self) -> &'static [Knob] {
         &[Knob { name: "inner", mark: Some(""), domain: Domain::Int { min: 1, max: MAX_INNER } }]
+    }
+
+    fn resolve(&self, block: &Block, frame: &Frame) -> Block {
+        let mut block = *block;
+        block.set(INNER, block.get(INNER).unwrap_or(frame.inner));
+        block
     }
 
     fn check(&self, _: &Block, _: &Frame) -> Result<()> {

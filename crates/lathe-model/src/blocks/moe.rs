@@ -6,11 +6,10 @@
 //! |---|---|
 //! | experts * (2 D F + F + D) + D * experts | 2 T D experts + top_k * 4 T D F |
 
-use super::ffn::{self, MAX_INNER};
-use super::{BYTES, Build, DEVIATION, Names, memory_bytes, norm_deviation, output_deviation};
+use super::{BYTES, Build, DEVIATION, Names, ffn, memory_bytes, norm_deviation, output_deviation};
 use crate::layer::{LayerState, MoeStats, NormParams, Pass, Saved, Sublayer};
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
-use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, Positions, Result, Setting};
+use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_INNER, Positions, Result, Setting};
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm_grouped};
@@ -22,6 +21,7 @@ pub(super) struct Moe;
 const EXPERTS: usize = 0;
 const TOP_K: usize = 1;
 const INNER: usize = 2;
+const RENORMALISE: usize = 3;
 const MAX_EXPERTS: u32 = 1 << 12;
 
 /// Experts, and how many of them process a token. A bare `m` is PLANER's: 8 experts, 2 active.
@@ -49,11 +49,21 @@ impl BlockKind for Moe {
         ]
     }
 
+    fn resolve(&self, block: &Block, frame: &Frame) -> Block {
+        let (experts, top_k) = shape(block);
+        let mut block = *block;
+        block.set(EXPERTS, experts);
+        block.set(TOP_K, top_k);
+        block.set(INNER, block.get(INNER).unwrap_or(frame.inner));
+        block.set(RENORMALISE, block.get(RENORMALISE).unwrap_or(0));
+        block
+    }
+
     fn check(&self, block: &Block, _: &Frame) -> Result<()> {
         let (experts, top_k) = shape(block);
         if top_k > experts {
             let expected = format!("at most the number of experts, which is {experts}");
-            return Err(Error::Value { place: "top_k".into(), found: top_k.to_string(), expected });
+            return Err(Error::value("top_k", top_k, expected));
         }
         Ok(())
     }
@@ -77,8 +87,6 @@ impl BlockKind for Moe {
         }
     }
 }
-
-const RENORMALISE: usize = 3;
 
 impl Build for Moe {
     fn build(

@@ -211,3 +211,70 @@ fn seeds_reproduce() {
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
 }
+
+/// A space over a small GPT-2.
+fn read(before: &str, after: &str) -> Space {
+    let text = format!("{before}\n[baseline]\nbackbone='gpt2'\nlayers='sf'\nd_model=64\nvocab=256\n{after}");
+    Space::from_toml(&text, &REGISTRY).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn layers(space: &Space) -> Vec<String> {
+    space.enumerate(1000).unwrap().map(|genome| space.model(&genome).layers()).collect()
+}
+
+/// A slot that may be left out is left out where no pick is valid.
+#[test]
+fn a_slot_without_valid_picks_is_not_repeated() {
+    let slots = "[[slots]]\noptions=['s']\nrepeat={min=0,max=2}\n[[slots]]\noptions=['f']";
+    let space = read("where=['heads > 100']", slots);
+    assert_eq!(layers(&space), ["f"]);
+    assert_eq!((space.blocks(), space.options().len()), ((1, 1), 1), "only what is possible");
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    for sampling in [Sampling::Choices, Sampling::Architectures] {
+        let genome = space.sample(sampling, &mut rng);
+        assert_eq!(space.model(&genome).layers(), "f");
+        assert_eq!(space.mutate(&genome, 1.0, &mut rng), genome);
+    }
+    // In the world of 128 heads the slot is there.
+    let space = read("where=['heads > 100']", &format!("[choices]\nheads=[128]\nd_model=[128]\n{slots}"));
+    assert_eq!(layers(&space), ["f", "sf", "ssf"]);
+}
+
+#[test]
+fn conditions_see_defaults_and_derived_widths() {
+    // 64 wide: s1 has a head of 64, s4 of 16; a bare m has 8 experts, 2 active, of inner width 256.
+    for (condition, left) in [
+        ("d_head >= 32", &["s1", "m", "f7"][..]),
+        ("experts < 8", &["s1", "s4", "f7"]),
+        ("top_k == 2", &["s1", "s4", "m", "f7"]),
+        ("renormalise == 1", &["s1", "s4", "f7"]),
+        ("inner == 4 * d_model", &["s1", "s4", "m"]),
+    ] {
+        let space = read(&format!("where=['{condition}']"), "[[slots]]\noptions=['s1','s4','m','f7']");
+        assert_eq!(layers(&space), left, "{condition}");
+        assert_eq!(space.options().len(), left.len());
+    }
+    let space = read("", "[[slots]]\noptions=['m']\nknobs={renormalise=[true,false],top_k=[1,8]}");
+    assert_eq!(space.size(), BigUint::from(4u32));
+    assert!(space.contains(&crate::model("backbone='gpt2'\nlayers='m8k1i256'\nd_model=64\nvocab=256")));
+    assert!(!space.contains(&crate::model("backbone='gpt2'\nlayers='m8'\nd_model=64\nvocab=256")), "2 active");
+}
+
+/// Without its condition each of these has a frame that is refused.
+#[test]
+fn conditions_can_exclude_invalid_frames() {
+    let slot = "[[slots]]\noptions=['f']";
+    let clusters = format!("cutoffs=[10]\n[choices]\nd_embed=[1,64]\ndiv_val=[1,2]\n{slot}");
+    assert_eq!(read("where=['d_embed >= div_val']", &clusters).size(), BigUint::from(3u32));
+    let heads = format!("[choices]\nheads=[4,8]\nd_model=[4,8]\n{slot}");
+    assert_eq!(read("where=['heads <= d_model']", &heads).size(), BigUint::from(3u32));
+}
+
+#[test]
+fn blocks_and_options_follow_the_conditions() {
+    let slots = "[[slots]]\nrepeat=[1,2]\noptions=['s','ffff']\n[[slots]]\nrepeat=0\noptions=['m']\n";
+    let space = read("", slots);
+    assert_eq!((space.blocks(), space.options().len()), ((1, 8), 2));
+    let space = read("where=['inner < 3']", slots);
+    assert_eq!((space.blocks(), space.options().len()), ((1, 2), 1));
+}
