@@ -1,12 +1,12 @@
 //! Design rules: stacks that need no search.
 
-use lathe_core::{Error, Result};
+use lathe_core::{Error, MAX_BLOCKS, Result};
 
 /// PAR (Mandava et al., 2020): of n blocks, round(n / p) are attention, spread evenly over the first two
 /// thirds; the rest is feed-forward. `(sff)x5 (f)x9` for n = 24, p = 5.
 pub fn par(blocks: usize, p: f64) -> Result<String> {
-    check_blocks(blocks)?;
-    let wrong = |expected: String| Error::Value { place: "p".into(), found: p.to_string(), expected };
+    check("blocks", blocks, MAX_BLOCKS)?;
+    let wrong = |expected: String| Error::value("p", p, expected);
     if !(p.is_finite() && p > 0.0) {
         return Err(wrong("a number above 0".into()));
     }
@@ -27,17 +27,12 @@ pub fn par(blocks: usize, p: f64) -> Result<String> {
 
 /// Sandwich (Press et al., 2020): k attention blocks, interleaved blocks, k feed-forward blocks.
 pub fn sandwich(blocks: usize, k: usize) -> Result<String> {
-    check_blocks(blocks)?;
+    check("blocks", blocks, MAX_BLOCKS)?;
     if !blocks.is_multiple_of(2) {
-        return Err(Error::Value {
-            place: "blocks".into(),
-            found: blocks.to_string(),
-            expected: "an even number".into(),
-        });
+        return Err(Error::value("blocks", blocks, "an even number"));
     }
     if k > blocks / 2 {
-        let expected = format!("at most half of the {blocks} blocks");
-        return Err(Error::Value { place: "k".into(), found: k.to_string(), expected });
+        return Err(Error::value("k", k, format!("at most half of the {blocks} blocks")));
     }
     Ok(format!("{}{}{}", "s".repeat(k), "sf".repeat(blocks / 2 - k), "f".repeat(k)))
 }
@@ -57,25 +52,15 @@ pub struct Scaled {
 
 /// Layer-scaled baseline: `(sf)xN` of Transformer-XL Base's or GPT-2 small's widths.
 pub fn scaled(backbone: &str, layers: usize) -> Result<Scaled> {
-    check_blocks(2 * layers.min(lathe_core::MAX_BLOCKS))?;
+    check("layers", layers, MAX_BLOCKS / 2)?;
     let (d_model, heads, inner) = match backbone {
         "transformer_xl" => (512, 8, 2048),
         "gpt2" => (768, 12, 3072),
-        other => {
-            return Err(Error::Value {
-                place: "backbone".into(),
-                found: format!("`{other}`"),
-                expected: "transformer_xl, gpt2".into(),
-            });
-        }
+        other => return Err(Error::value("backbone", format!("`{other}`"), "transformer_xl, gpt2")),
     };
     Ok(Scaled { layers: "sf".repeat(layers), d_model, heads, inner })
 }
 
-fn check_blocks(blocks: usize) -> Result<()> {
-    let max = lathe_core::MAX_BLOCKS;
-    if (1..=max).contains(&blocks) {
-        return Ok(());
-    }
-    Err(Error::Value { place: "blocks".into(), found: blocks.to_string(), expected: format!("1 to {max}") })
+fn check(name: &str, number: usize, max: usize) -> Result<()> {
+    if (1..=max).contains(&number) { Ok(()) } else { Err(Error::value(name, number, format!("1 to {max}"))) }
 }

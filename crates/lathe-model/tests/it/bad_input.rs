@@ -1,7 +1,7 @@
 //! Wrong input gets a short error that names place, value and what would be accepted.
 
 use lathe_core::{MAX_TEXT, Space, Spec, notation};
-use lathe_model::REGISTRY;
+use lathe_model::{REGISTRY, design};
 
 fn notation_error(text: &str) -> String {
     notation::parse(text, &REGISTRY).map(|_| ()).expect_err(&text[..text.len().min(80)]).to_string()
@@ -231,4 +231,14 @@ fn huge_spaces_are_refused_quickly() {
     assert_eq!(space.size().to_string().len(), 9546, "1001 times the sum of the powers of 9 up to the 10,000th");
     let long = format!("where=['{}heads > 0']\n{wide}{many}", "heads + ".repeat(100_000));
     assert!(Space::from_toml(&long, &REGISTRY).is_ok(), "each name of a condition counts once");
+}
+
+#[test]
+fn design_errors_name_what_was_given() {
+    let error = |result: lathe_core::Result<String>| result.unwrap_err().to_string();
+    let scaled = |backbone: &str, layers| design::scaled(backbone, layers).map(|scaled| scaled.layers);
+    check(&error(scaled("gpt2", 1_000_000)), &["layers: found 1000000; expected 1 to 5000"]);
+    check(&error(scaled("gpt2", 0)), &["layers: found 0"]);
+    check(&error(scaled(&"x".repeat(10_000), 1)), &["backbone", "…", "transformer_xl, gpt2"]);
+    check(&error(design::par(10_001, 5.0)), &["blocks: found 10001; expected 1 to 10000"]);
 }
