@@ -1,12 +1,13 @@
 //! What verbs take: models and spaces, by file or by shipped name, and the flags of a model.
 
+use crate::output;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command};
 use lathe_core::model::{KEYS, Key};
-use lathe_core::{MAX_TEXT, Model, Space, Spec};
+use lathe_core::{MAX_TEXT, Model, Space, Spec, shorten};
 use lathe_model::REGISTRY;
 use lathe_model::shipped::{self, MODELS, SPACES, Shipped};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// Wrong usage that is not a wrong file: exit code 2.
@@ -49,7 +50,7 @@ impl ModelArgs {
         }
         let model = spec.model(&REGISTRY).with_context(|| self.name.clone().unwrap_or_else(|| "flags".into()))?;
         for key in spec.without_effect(&model.frame) {
-            anstream::eprintln!("note: {key} has no effect with backbone {}", model.frame.backbone.key);
+            output::tell(format_args!("note: {key} has no effect with backbone {}", model.frame.backbone.key));
         }
         Ok(model)
     }
@@ -109,16 +110,23 @@ enum Source {
     File(String),
 }
 
-/// What a name means: a file where one exists, else a shipped name.
+/// What a name means: a file, a pipe or whatever can be read where one exists, else a shipped name.
 fn find(what: &str, list: &'static [Shipped], name: &str) -> Result<Source> {
     let path = Path::new(name);
-    if path.is_file() {
+    let found = std::fs::metadata(path);
+    if found.as_ref().is_ok_and(|found| !found.is_dir()) {
         return Ok(Source::File(read_text(path)?));
     }
     if let Some(shipped) = shipped::find(list, name) {
         return Ok(Source::Shipped(shipped));
     }
+    if let Err(error) = found
+        && error.kind() == ErrorKind::PermissionDenied
+    {
+        return Err(error).context(shorten(name));
+    }
     let names: Vec<_> = list.iter().map(|shipped| shipped.name).collect();
+    let name = shorten(name);
     Err(Usage(format!("`{name}` is neither a {what} file nor a shipped {what} ({})", names.join(", "))).into())
 }
 
@@ -128,6 +136,9 @@ fn read_text(path: &Path) -> Result<String> {
     let file = std::fs::File::open(path).with_context(name)?;
     let mut bytes = Vec::new();
     file.take(MAX_TEXT as u64 + 1).read_to_end(&mut bytes).with_context(name)?;
+    if bytes.len() > MAX_TEXT {
+        return Err(lathe_core::Error::TooLong { what: "the file" }).with_context(name);
+    }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Usage(format!("{}: byte {at} is not UTF-8; expected a TOML file", path.display())).into()

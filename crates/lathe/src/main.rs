@@ -40,16 +40,17 @@ pub(crate) fn command() -> Command {
 }
 
 fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let Some((name, args)) = matches.subcommand() else { return ExitCode::from(2) };
-    let Some(verb) = verbs::VERBS.iter().find(|verb| (verb.command)().get_name() == name) else {
-        return ExitCode::from(2);
-    };
+    // The subcommands stand in the order of the verbs.
+    let index = command.get_subcommands().position(|verb| verb.get_name() == name);
+    let Some(verb) = index.and_then(|index| verbs::VERBS.get(index)) else { return ExitCode::from(2) };
     match run(verb, args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            anstream::eprintln!("{}error:{} {error:#}", output::ERROR.render(), output::ERROR.render_reset());
+            output::tell(format_args!("{}error:{} {error:#}", output::ERROR.render(), output::ERROR.render_reset()));
             ExitCode::from(if input::is_usage(&error) { 2 } else { 1 })
         }
     }

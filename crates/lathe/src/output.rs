@@ -13,21 +13,32 @@ pub const DIM: Style = Style::new().dimmed();
 
 /// Prints one JSON document.
 pub fn json(document: &impl Serialize) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     serde_json::to_writer_pretty(&mut out, document)?;
     writeln!(out)?;
-    Ok(())
+    Ok(out.flush()?)
 }
 
 /// Prints text, with its colours where they are wanted.
 pub fn text(text: &str) -> Result<()> {
+    texts([text.to_string()])
+}
+
+/// Prints texts as they come, each from a new line.
+pub fn texts(texts: impl IntoIterator<Item = String>) -> Result<()> {
     let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    if !text.ends_with('\n') {
-        out.write_all(b"\n")?;
+    for text in texts {
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            out.write_all(b"\n")?;
+        }
     }
-    out.flush()?;
-    Ok(())
+    Ok(out.flush()?)
+}
+
+/// Prints a line on stderr. Where that cannot be written to, nobody can be told.
+pub fn tell(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(anstream::stderr(), "{line}");
 }
 
 /// Prints a text that is itself a document, as it is or as the one key of a JSON object.

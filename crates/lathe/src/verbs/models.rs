@@ -5,7 +5,7 @@ use crate::input::Usage;
 use crate::output::{self, Table, grouped};
 use anyhow::Result;
 use clap::Parser;
-use lathe_core::Setting;
+use lathe_core::{Setting, shorten};
 use lathe_model::shipped::{self, MODELS};
 use lathe_model::{REGISTRY, count};
 use serde::Serialize;
@@ -55,6 +55,7 @@ impl Action for Models {
         if let Some(name) = self.name {
             let Some(model) = shipped::find(MODELS, &name) else {
                 let names: Vec<_> = MODELS.iter().map(|model| model.name).collect();
+                let name = shorten(&name);
                 return Err(Usage(format!("no model `{name}` ships; those that do: {}", names.join(", "))).into());
             };
             return match json {

@@ -5,9 +5,16 @@ mod verbs;
 
 use std::process::{Command, Output};
 
+/// `lathe` with arguments.
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lathe"));
+    command.args(args);
+    command
+}
+
 /// Runs `lathe` with arguments.
 fn lathe(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_lathe")).args(args).output().expect("the binary runs")
+    command(args).output().expect("the binary runs")
 }
 
 /// Runs it with `--json` and parses what it prints.

@@ -1,7 +1,11 @@
 //! What scripts rely on: keys, exit codes, where output goes.
 
 use crate::{fails, json, text};
+use lathe_model::shipped;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 fn file(content: &[u8]) -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
@@ -102,6 +106,48 @@ fn completions_and_man_page_know_every_verb() {
     }
 }
 
+/// Whatever can be read is read: here a pipe.
+#[test]
+fn models_and_spaces_come_through_pipes() {
+    for (verb, shipped) in [("count", shipped::MODELS), ("space", shipped::SPACES)] {
+        let mut child = crate::command(&[verb, "/dev/stdin", "--json"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(shipped[0].text.as_bytes()).unwrap();
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success());
+        let found: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(found, json(&[verb, shipped[0].name]));
+    }
+}
+
+/// A file that cannot be read is a failed run, not wrong usage.
+#[test]
+fn unreadable_files_exit_with_1() {
+    let secret = file(b"backbone = 'gpt2'");
+    std::fs::set_permissions(secret.path(), Permissions::from_mode(0o000)).unwrap();
+    // Root reads it all the same; the memory of a process nobody reads at 0.
+    let (path, part) = match std::fs::File::open(secret.path()) {
+        Ok(_) => ("/proc/self/mem", "error"),
+        Err(_) => (secret.path().to_str().unwrap(), "ermission denied"),
+    };
+    for verb in ["count", "space"] {
+        let (code, error) = fails(&[verb, path]);
+        assert!(code == 1 && error.contains(path) && error.contains(part), "{code}: {error}");
+    }
+}
+
+#[test]
+fn an_unwritable_stderr_changes_no_exit_code() {
+    for (args, code) in [(&["count", "gpt3"][..], 2), (&["count", "gpt2_small", "--mem-len", "5"], 0)] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let status = crate::command(args).stdout(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{args:?}");
+    }
+}
+
 #[test]
 fn piped_output_has_no_colours() {
     for args in [&["count", "gpt2_small"][..], &["space", "cpu", "--sample", "1"], &["models"]] {
@@ -111,16 +157,25 @@ fn piped_output_has_no_colours() {
 
 #[test]
 fn wrong_usage_exits_with_2_and_names_the_trouble() {
-    let garbage = file(&vec![0xff; 3 << 20]);
+    let garbage = file(&vec![0xff; 1 << 20]);
     let zeros = file(&vec![0; 3 << 20]);
+    let accents = file("é".repeat(1 << 20).as_bytes()); // the limit cuts one in two
     let unknown = file(b"backbone = 'gpt2'\nlayers = 'sf'\nd_modle = 64\nvocab = 256\n");
     let path = |file: &tempfile::NamedTempFile| file.path().to_str().unwrap().to_string();
     let deep = "(".repeat(10_000);
+    let long = "x".repeat(10_000);
     for (args, part) in [
         (&["count"][..], "no model"),
         (&["count", "gpt3"], "`gpt3` is neither a model file nor a shipped model"),
         (&["count", &path(&garbage)], "not UTF-8"),
-        (&["count", &path(&zeros)], "bytes; at most"),
+        (&["count", &path(&zeros)], "the file is longer than 1048576 bytes"),
+        (&["count", &path(&accents)], "the file is longer than 1048576 bytes"),
+        (&["space", &path(&accents)], "the file is longer than 1048576 bytes"),
+        (&["count", "/dev/zero"], "the file is longer than 1048576 bytes"),
+        (&["count", "."], "`.` is neither a model file"),
+        (&["count", &long], "x…` is neither a model file nor a shipped model"),
+        (&["space", &long], "x…` is neither a space file nor a shipped space"),
+        (&["models", &long], "x…` ships"),
         (&["count", &path(&unknown)], "did you mean `d_model`?"),
         (&["count", "gpt2_small", "--json", "--layers", "(sf"], "never closed"),
         (&["count", "gpt2_small", "--layers", &deep], "64 levels"),
@@ -132,6 +187,10 @@ fn wrong_usage_exits_with_2_and_names_the_trouble() {
         (&["count", "gpt2_small", "--threads", "0"], "--threads"),
         (&["design", "par", "--blocks", "3", "--p", "1"], "p: found 1"),
         (&["design", "sandwich", "--blocks", "5", "--k", "1"], "an even number"),
+        (
+            &["design", "scaled", "--backbone", "gpt2", "--layers", "1000000"],
+            "layers: found 1000000; expected 1 to 5000",
+        ),
         (&["design", "scaled", "--backbone", "bert", "--layers", "2"], "transformer_xl, gpt2"),
         (&["space"], "SPACE"),
         (&["space", "nowhere"], "neither a space file nor a shipped space"),
