@@ -6,7 +6,6 @@ use crate::output::{self, Table, grouped};
 use crate::picture;
 use anyhow::Result;
 use clap::Parser;
-use lathe_core::model::Value;
 use lathe_core::space::Sampling;
 use lathe_core::{Model, Setting, notation};
 use lathe_model::count;
@@ -49,13 +48,33 @@ pub struct Space {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct Document<'a> {
     size: String,
     log10_size: f64,
     blocks: [usize; 2],
     options: Vec<String>,
     baseline: Sample,
-    samples: Vec<Sample>,
+    samples: Samples<'a>,
+}
+
+/// Samples that are drawn while they are printed, however many.
+struct Samples<'a> {
+    space: &'a lathe_core::Space,
+    args: &'a Space,
+}
+
+impl Samples<'_> {
+    fn models(&self) -> impl Iterator<Item = Model> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.args.seed);
+        let sampling = if self.args.uniform { Sampling::Architectures } else { Sampling::Choices };
+        (0..self.args.sample).map(move |_| self.space.model(&self.space.sample(sampling, &mut rng)))
+    }
+}
+
+impl Serialize for Samples<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.models().map(|model| sample(self.space, &model)))
+    }
 }
 
 #[derive(Serialize)]
@@ -90,9 +109,7 @@ impl Action for Space {
     fn run(self, json: bool) -> Result<()> {
         let Some(name) = &self.space else { return list(json) };
         let space = input::space(name)?;
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-        let sampling = if self.uniform { Sampling::Architectures } else { Sampling::Choices };
-        let models: Vec<Model> = (0..self.sample).map(|_| space.model(&space.sample(sampling, &mut rng))).collect();
+        let samples = Samples { space: &space, args: &self };
         let size = space.size().to_string();
         let options: Vec<String> =
             space.options().iter().map(|block| notation::print(std::slice::from_ref(block))).collect();
@@ -104,7 +121,7 @@ impl Action for Space {
                 blocks: [fewest, most],
                 options,
                 baseline: sample(&space, &space.baseline),
-                samples: models.iter().map(|model| sample(&space, model)).collect(),
+                samples,
             });
         }
         let mut out = format!("{} architectures of {} blocks\n", approximate(&size), range(fewest, most));
@@ -116,22 +133,20 @@ impl Action for Space {
             out += &format!("choices   {}\n", globals.join(", "));
         }
         out += &format!("baseline  {}\n", space.baseline.layers());
-        for model in &models {
-            let sample = sample(&space, model);
+        let describe = |model: Model| {
+            let sample = sample(&space, &model);
             let keys: Vec<String> = sample.keys.iter().map(|(key, value)| format!("{key} {value}")).collect();
-            out += &format!("\n{}\n{}\n", picture::line(model, &Setting::of(model)), sample.layers);
-            out += &format!("{}; {} decoder parameters\n", keys.join(", "), grouped(sample.params.decoder));
-        }
-        output::text(&out)
+            let line = picture::line(&model, &Setting::of(&model));
+            let decoder = grouped(sample.params.decoder);
+            format!("\n{line}\n{}\n{}; {decoder} decoder parameters\n", sample.layers, keys.join(", "))
+        };
+        output::texts(std::iter::once(out).chain(samples.models().map(describe)))
     }
 }
 
 fn sample(space: &lathe_core::Space, model: &Model) -> Sample {
-    let spec = model.spec();
-    let keys = space.global_keys().chain(["d_model"]).filter_map(|key| match spec.get(key) {
-        Some(&Value::Int(value)) => Some((key, value)),
-        _ => None,
-    });
+    let keys = space.global_keys().chain(["d_model"]);
+    let keys = keys.filter_map(|key| Some((key, model.frame.int(key)?)));
     let counts = count(model, &Setting::of(model));
     Sample {
         layers: model.layers(),

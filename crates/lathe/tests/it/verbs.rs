@@ -3,7 +3,7 @@
 use crate::{fails, json, text};
 use lathe_model::shipped;
 use std::fs::Permissions;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
@@ -145,6 +145,21 @@ fn an_unwritable_stderr_changes_no_exit_code() {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let status = crate::command(args).stdout(Stdio::null()).stderr(full).status().unwrap();
         assert_eq!(status.code(), Some(code), "{args:?}");
+    }
+}
+
+/// Samples are printed as they are drawn: a million of 10,000 blocks would fill the memory otherwise.
+#[test]
+fn samples_are_streamed() {
+    let space = file(
+        b"[baseline]\nbackbone='gpt2'\nlayers='s'\nd_model=8\nvocab=8\n[[slots]]\noptions=['s','f']\nrepeat=10000",
+    );
+    for json in [&["--json"][..], &[]] {
+        let args = [&["space", space.path().to_str().unwrap(), "--sample", "1000000"], json].concat();
+        let mut child = crate::command(&args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut start = vec![0; 100_000];
+        child.stdout.take().unwrap().read_exact(&mut start).unwrap();
+        assert!(child.wait().unwrap().success(), "the reader went away, as `head` does");
     }
 }
 
