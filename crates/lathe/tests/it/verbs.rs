@@ -102,8 +102,27 @@ fn completions_and_man_page_know_every_verb() {
     for verb in ["count", "design", "space", "models"] {
         assert!(text(&["completions", "bash"]).contains(verb));
         assert!(text(&["man"]).contains(verb));
-        assert!(text(&["man", verb]).contains(".TH"));
+        let page = text(&["man", verb]);
+        assert!(
+            page.contains(&format!(".TH lathe-{verb} ")) && page.contains("\\-\\-json") && page.contains("threads")
+        );
     }
+}
+
+/// Each page that a page refers to can be printed.
+#[test]
+fn man_pages_refer_to_pages_that_exist() {
+    let mut pages = vec![text(&["man"])];
+    let mut printed = 0;
+    while let Some(page) = pages.pop() {
+        let references = page.lines().filter(|line| line.starts_with("lathe\\-") && line.ends_with("(1)"));
+        for reference in references.filter(|reference| !reference.contains("help")) {
+            let verb = reference.trim_start_matches("lathe\\-").trim_end_matches("(1)").replace('\\', "");
+            pages.push(text(&["man", &verb]));
+            printed += 1;
+        }
+    }
+    assert!(printed >= 9, "verbs, and the rules of design");
 }
 
 /// Whatever can be read is read: here a pipe.
@@ -191,6 +210,7 @@ fn wrong_usage_exits_with_2_and_names_the_trouble() {
         (&["count", &long], "x…` is neither a model file nor a shipped model"),
         (&["space", &long], "x…` is neither a space file nor a shipped space"),
         (&["models", &long], "x…` ships"),
+        (&["man", &long], "no verb `xxx"),
         (&["count", &path(&unknown)], "did you mean `d_model`?"),
         (&["count", "gpt2_small", "--json", "--layers", "(sf"], "never closed"),
         (&["count", "gpt2_small", "--layers", &deep], "64 levels"),
