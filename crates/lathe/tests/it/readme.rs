@@ -15,6 +15,20 @@ fn readme_commands_run() {
     assert!(ran >= 4, "{ran} commands in the README");
 }
 
+/// What the README shows a command to print is what it prints.
+#[test]
+fn readme_output_is_real() {
+    let readme = include_str!("../../../../README.md");
+    let blocks = readme.split("```console\n$ lathe ").skip(1).filter_map(|rest| rest.split("```").next());
+    let mut ran = 0;
+    for (command, shown) in blocks.filter_map(|block| block.split_once('\n')) {
+        let args = words(command);
+        assert_eq!(crate::text(&args.iter().map(String::as_str).collect::<Vec<_>>()), shown, "{command}");
+        ran += 1;
+    }
+    assert!(ran > 0, "no output in the README");
+}
+
 /// Splits at spaces outside double quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
