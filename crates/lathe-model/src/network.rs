@@ -69,11 +69,7 @@ impl Network {
         let relative = frame.backbone.positions == Positions::Relative;
         let d = frame.d_model as usize;
         if relative && !d.is_multiple_of(2) {
-            return Err(Error::Value {
-                place: "d_model".into(),
-                found: d.to_string(),
-                expected: "an even width for relative positions".into(),
-            });
+            return Err(Error::value("d_model", d, "an even width for relative positions"));
         }
         let mut builder = Builder::new(seed);
         let embedding = Embedding::new(frame, &mut builder);

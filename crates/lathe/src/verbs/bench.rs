@@ -15,6 +15,7 @@ use lathe_ops::optim::AdamW;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ enum Memory {
     None,
 }
 
-/// Set in the child process that measures.
+/// Set in the child process that measures, which gets the model on stdin: MODEL may be a pipe, to be read once.
 const CHILD: &str = "LATHE_BENCH_CHILD";
 
 #[derive(Serialize, Deserialize)]
@@ -103,14 +104,15 @@ struct Latency {
 
 impl Action for Bench {
     fn run(self, json: bool) -> Result<()> {
-        let model = self.model()?;
         if std::env::var_os(CHILD).is_some() {
-            return output::json(&self.measure(model)?);
+            let text = std::io::read_to_string(std::io::stdin())?;
+            return output::json(&self.measure(Spec::from_toml(&text)?.model(&REGISTRY)?)?);
         }
-        let document = measure_in_child()?;
+        let document = measure_in_child(&self.model()?)?;
         let spread = (document.latency_ms.high - document.latency_ms.low) / document.latency_ms.median;
         if spread > 0.1 {
-            anstream::eprintln!("warning: the machine is noisy: the interval is {:.0} % of the median", 100.0 * spread);
+            let percent = 100.0 * spread;
+            output::tell(format_args!("warning: the machine is noisy: the interval is {percent:.0} % of the median"));
         }
         if json {
             return output::json(&document);
@@ -133,14 +135,18 @@ impl Action for Bench {
 }
 
 /// Runs this very command again, to measure.
-fn measure_in_child() -> Result<Document> {
+fn measure_in_child(model: &Model) -> Result<Document> {
     let program = std::env::current_exe().context("the path of this program")?;
-    let output = Command::new(program)
+    let what = "the process that measures";
+    let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
         .env(CHILD, "1")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("the process that measures")?;
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context(what)?;
+    child.stdin.take().expect("a pipe").write_all(model.to_toml().as_bytes()).context(what)?;
+    let output = child.wait_with_output().context(what)?;
     if !output.status.success() {
         bail!("the process that measures ended with {}", output.status);
     }

@@ -125,21 +125,24 @@ fn man_pages_refer_to_pages_that_exist() {
     assert!(printed >= 9, "verbs, and the rules of design");
 }
 
-/// Whatever can be read is read: here a pipe.
+/// Runs it with `--json` on a file that comes through a pipe.
+fn piped(args: &[&str], content: &str) -> serde_json::Value {
+    let mut command = crate::command(&[args, &["/dev/stdin", "--json"]].concat());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(content.as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success(), "{args:?}");
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// Whatever can be read is read, once.
 #[test]
 fn models_and_spaces_come_through_pipes() {
-    for (verb, shipped) in [("count", shipped::MODELS), ("space", shipped::SPACES)] {
-        let mut child = crate::command(&[verb, "/dev/stdin", "--json"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(shipped[0].text.as_bytes()).unwrap();
-        let out = child.wait_with_output().unwrap();
-        assert!(out.status.success());
-        let found: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-        assert_eq!(found, json(&[verb, shipped[0].name]));
+    for (verb, shipped) in [("count", shipped::MODELS[0]), ("space", shipped::SPACES[0])] {
+        assert_eq!(piped(&[verb], shipped.text), json(&[verb, shipped.name]));
     }
+    let tiny = "backbone = 'gpt2'\nlayers = 'sf'\nd_model = 8\nvocab = 8\n";
+    assert!(piped(&["bench", "--seq", "4", "--seconds", "0"], tiny)["latency_ms"]["median"].is_f64());
 }
 
 /// A file that cannot be read is a failed run, not wrong usage.
