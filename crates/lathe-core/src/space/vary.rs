@@ -7,6 +7,7 @@
 use super::{Genome, Slot, SlotGenes, Space};
 use num_bigint::BigUint;
 use rand::{Rng, RngExt};
+use std::collections::HashMap;
 
 /// How [`Space::sample`] draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,7 @@ impl Space {
         let worlds: Vec<u32> = (0..self.worlds.len() as u32).collect();
         let world = walk(
             &worlds,
+            &mut Starts::new(),
             |world| &self.worlds[world as usize].genes,
             |level, rng| wish(of(&|p| self.worlds[p.world as usize].genes.get(level).copied()), rng),
             rng,
@@ -63,10 +65,12 @@ impl Space {
             let repeats = slot.repeats(valid.len());
             let wish_repeat = wish(of(&|p| Some(p.slots[s].repeat)), rng);
             let repeat = repeats[choose_among(repeats.len(), |i| repeats[i], wish_repeat, rng)];
+            let mut starts = Starts::new();
             let picks = (0..slot.choices(repeat) as usize).map(|i| {
                 let old = |p: &Genome, level| gene_of(slot, &p.slots[s], i, level);
                 walk(
                     valid,
+                    &mut starts,
                     |pick| &slot.picks[pick as usize].genes,
                     |level, rng| wish(of(&|p| old(p, level)), rng),
                     rng,
@@ -85,32 +89,31 @@ fn gene_of(slot: &Slot, genes: &SlotGenes, i: usize, level: usize) -> Option<u32
     slot.picks[pick as usize].genes.get(level).copied()
 }
 
+/// Where each value of a gene begins, and where the last ends, among candidates that agree in the genes before:
+/// by the first of the candidates and the gene's level. Kept, since each repetition asks anew.
+type Starts = HashMap<(usize, usize), Vec<usize>>;
+
 /// Walks down a list of candidates that is sorted by their genes, choosing gene by gene.
 fn walk<'a, R: Rng>(
     candidates: &[u32],
+    starts: &mut Starts,
     genes: impl Fn(u32) -> &'a Vec<u32>,
     wish: impl Fn(usize, &mut R) -> Wish,
     rng: &mut R,
 ) -> u32 {
-    let mut left = candidates;
+    let (mut from, mut to) = (0, candidates.len());
     let mut level = 0;
-    while left.len() > 1 && genes(left[0]).len() > level {
-        // Genes before this level are equal in all that are left, so this level's values are in order.
-        let gene = |at: usize| genes(left[at])[level];
-        if genes(left[0]).len() == level + 1 {
-            return left[choose_among(left.len(), gene, wish(level, rng), rng)];
-        }
-        let (mut starts, mut end) = (vec![0], 0);
-        while end < left.len() {
-            let value = gene(end);
-            end += left[end..].partition_point(|&candidate| genes(candidate)[level] == value);
-            starts.push(end);
-        }
+    while to - from > 1 && genes(candidates[from]).len() > level {
+        let gene = |at: usize| genes(candidates[at])[level];
+        let starts = starts.entry((from, level)).or_insert_with(|| {
+            let first = |&at: &usize| at == from || gene(at) != gene(at - 1);
+            (from..to).filter(first).chain([to]).collect()
+        });
         let chosen = choose_among(starts.len() - 1, |i| gene(starts[i]), wish(level, rng), rng);
-        left = &left[starts[chosen]..starts[chosen + 1]];
+        (from, to) = (starts[chosen], starts[chosen + 1]);
         level += 1;
     }
-    left[0]
+    candidates[from]
 }
 
 /// The index of the first wish that is among `count` increasing values, or any index.

@@ -278,3 +278,16 @@ fn blocks_and_options_follow_the_conditions() {
     let space = read("where=['inner < 3']", slots);
     assert_eq!((space.blocks(), space.options().len()), ((1, 2), 1));
 }
+
+/// 10,000 repetitions of 90,000 picks: the values to choose from are not listed anew for each.
+#[test]
+fn large_spaces_are_sampled_quickly() {
+    let knobs = "knobs={heads={min=1,max=30000},d_head=[1,2,3]}";
+    let space = read("", &format!("[choices]\nd_model=[65536]\n[[slots]]\noptions=['s']\nrepeat=10000\n{knobs}"));
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    for sampling in [Sampling::Choices, Sampling::Architectures] {
+        let genome = space.sample(sampling, &mut rng);
+        assert_eq!(space.model(&genome).blocks.len(), 10_000);
+        assert_ne!(space.mutate(&genome, 0.5, &mut rng), genome);
+    }
+}
