@@ -15,14 +15,14 @@ pub enum Error {
         /// What would be accepted.
         expected: String,
     },
-    /// The file is not TOML.
+    /// The file is not TOML, or not JSON.
     #[error("line {line}, column {column}: {message}")]
     Syntax {
         /// Line, counted from 1.
         line: usize,
         /// Column, counted from 1.
         column: usize,
-        /// What the TOML parser says.
+        /// What the parser says.
         message: String,
     },
     /// A key that nothing reads.
@@ -82,6 +82,16 @@ impl Error {
             Self::Syntax { .. } | Self::UnknownKey { .. } | Self::TooLong { .. } => {}
         }
         self
+    }
+
+    /// A key that is none of the known ones.
+    pub fn unknown_key(place: impl Into<String>, key: &str, known: &[&str]) -> Self {
+        Self::UnknownKey {
+            place: place.into(),
+            key: shorten(key),
+            nearest: nearest(key, known.iter().copied()),
+            known: known.join(", "),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading TOML with the place of every key and value at hand, so that errors can name it.
 
-use crate::error::{nearest, shorten};
+use crate::error::shorten;
 use crate::{Error, MAX_TEXT, Result};
 use std::ops::Range;
 use toml::Spanned;
@@ -106,12 +106,7 @@ impl<'d> Field<'d> {
 
     /// The error for a key that is not known.
     pub fn unknown(&self, key: &str, known: &[&str]) -> Error {
-        Error::UnknownKey {
-            place: format!("line {}", line_of(self.text, self.span.start)),
-            key: shorten(key),
-            nearest: nearest(key, known.iter().copied()),
-            known: known.join(", "),
-        }
+        Error::unknown_key(format!("line {}", line_of(self.text, self.span.start)), key, known)
     }
 
     /// A whole number within bounds.

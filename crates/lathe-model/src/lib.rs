@@ -8,6 +8,7 @@ pub mod blocks;
 mod count;
 pub mod design;
 mod embedding;
+pub mod folder;
 mod head;
 mod layer;
 mod network;

@@ -65,13 +65,21 @@ struct Trace {
 impl Network {
     /// A model with fresh weights, drawn as the reference implementations draw them.
     pub fn new(model: Model, seed: u64) -> Result<Self> {
+        Self::build(model, Builder::new(seed))
+    }
+
+    /// A model whose parameters have shapes but no values yet; whoever calls this fills them.
+    pub(crate) fn unfilled(model: Model) -> Result<Self> {
+        Self::build(model, Builder::unfilled())
+    }
+
+    fn build(model: Model, mut builder: Builder) -> Result<Self> {
         let frame = &model.frame;
         let relative = frame.backbone.positions == Positions::Relative;
         let d = frame.d_model as usize;
         if relative && !d.is_multiple_of(2) {
             return Err(Error::value("d_model", d, "an even width for relative positions"));
         }
-        let mut builder = Builder::new(seed);
         let embedding = Embedding::new(frame, &mut builder);
         let positions = (!relative).then(|| {
             builder.param("transformer.wpe.weight", &[frame.max_len as usize, d], Init::Normal(0.0, blocks::DEVIATION))

@@ -123,22 +123,29 @@ pub enum Init {
 pub struct Builder {
     params: Params,
     ids: HashMap<String, ParamId>,
-    seed: u64,
+    /// `None`: parameters have shapes but no values.
+    seed: Option<u64>,
 }
 
 impl Builder {
     /// Begins with no parameters.
     pub fn new(seed: u64) -> Self {
-        Self { params: Params::default(), ids: HashMap::new(), seed }
+        Self { params: Params::default(), ids: HashMap::new(), seed: Some(seed) }
+    }
+
+    /// Makes parameters without values, which come from a file.
+    pub fn unfilled() -> Self {
+        Self { params: Params::default(), ids: HashMap::new(), seed: None }
     }
 
     /// A parameter. Its values depend on the seed and its name alone.
     pub fn param(&mut self, name: impl Into<String>, shape: &[usize], init: Init) -> ParamId {
         let name = name.into();
         let len = shape.iter().product();
-        let data = match init {
-            Init::Constant(value) => vec![value; len],
-            Init::Normal(mean, deviation) => normal(self.seed, &name, len, mean, deviation),
+        let data = match (self.seed, init) {
+            (None, _) => Vec::new(),
+            (_, Init::Constant(value)) => vec![value; len],
+            (Some(seed), Init::Normal(mean, deviation)) => normal(seed, &name, len, mean, deviation),
         };
         let id = ParamId(self.params.list.len());
         assert!(self.ids.insert(name.clone(), id).is_none(), "two parameters of the name {name}");

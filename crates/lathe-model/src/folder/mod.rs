@@ -1,0 +1,233 @@
+//! Model folders in the style of Hugging Face: `config.json` says what the model is, `model.safetensors` holds its weights.
+//!
+//! Weights have the names of the reference implementation, so that a GPT-2 or a Transformer-XL saved by `transformers`
+//! loads here, and what is saved here loads there where that architecture exists. Other files of a folder, such as
+//! `tokenizer.json`, are left alone.
+//!
+//! What a folder claims is checked before anything is allocated for it: names, types and shapes of all tensors against
+//! the model, and the header against the file's length.
+
+mod config;
+mod tensors;
+
+pub use tensors::{Tensor, TensorFile, write_tensors};
+
+use crate::Network;
+use lathe_core::{Frame, MAX_TEXT, Model, Positions};
+use std::collections::HashSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
+
+/// What can be wrong with a model folder, or with a file of tensors.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A file cannot be read or written.
+    #[error("{}: {error}", file.display())]
+    Io {
+        /// Which.
+        file: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// There is no `config.json`.
+    #[error("{} is missing; expected a model folder with config.json and model.safetensors", file.display())]
+    NoConfig {
+        /// Where it should be.
+        file: PathBuf,
+    },
+    /// `config.json` is not a configuration of a model that exists here.
+    #[error("{}: {error}", file.display())]
+    Config {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong.
+        error: lathe_core::Error,
+    },
+    /// There is no `model.safetensors`.
+    #[error("{} is missing; {hint}", file.display())]
+    NoWeights {
+        /// Where it should be.
+        file: PathBuf,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// A file that is no safetensors file, or not all of one.
+    #[error("{}: found {found}; expected {expected}", file.display())]
+    Malformed {
+        /// Which.
+        file: PathBuf,
+        /// What is there.
+        found: String,
+        /// What would be accepted.
+        expected: String,
+    },
+    /// A tensor that the model needs is not there.
+    #[error("{}: tensor `{tensor}` is missing; expected {expected}", file.display())]
+    Missing {
+        /// Which file.
+        file: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its type and shape.
+        expected: String,
+    },
+    /// A tensor that the model does not have.
+    #[error("{}: found tensor `{}`, {found}; expected only those of the model in config.json", file.display(), readable(tensor))]
+    Unexpected {
+        /// Which file.
+        file: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its type and shape.
+        found: String,
+    },
+    /// A tensor of another type.
+    #[error("{}: tensor `{tensor}` is {found}; expected {expected}", file.display())]
+    Dtype {
+        /// Which file.
+        file: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its type.
+        found: String,
+        /// The type that is read.
+        expected: String,
+    },
+    /// A tensor of another shape.
+    #[error("{}: tensor `{tensor}` has the shape {found}; expected {expected}", file.display())]
+    Shape {
+        /// Which file.
+        file: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Its shape.
+        found: String,
+        /// The model's.
+        expected: String,
+    },
+    /// A weight that is NaN or infinite.
+    #[error("{}: tensor `{tensor}`, index {index}: found {found}; expected a finite number", file.display())]
+    NotFinite {
+        /// Which file.
+        file: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// Which of its values, in the order of the file.
+        index: usize,
+        /// The value.
+        found: f32,
+    },
+}
+
+impl FolderError {
+    /// Whether it says what the model is, rather than its weights, that is wrong.
+    pub fn is_config(&self) -> bool {
+        matches!(self, Self::Config { .. } | Self::NoConfig { .. })
+    }
+}
+
+/// A name from outside, on one line that is not too long.
+fn readable(name: &str) -> String {
+    name.chars().take(120).flat_map(char::escape_debug).collect()
+}
+
+/// Whether a path is a folder with a `config.json`.
+pub fn is_model_folder(folder: &Path) -> bool {
+    folder.join(CONFIG).is_file()
+}
+
+/// What the model in a folder is, without its weights.
+pub fn load_model(folder: &Path) -> Result<Model, FolderError> {
+    let file = folder.join(CONFIG);
+    if !is_model_folder(folder) {
+        return Err(FolderError::NoConfig { file });
+    }
+    let mut text = Vec::new();
+    let read = std::fs::File::open(&file).and_then(|file| file.take(MAX_TEXT as u64 + 1).read_to_end(&mut text));
+    match read {
+        Ok(_) => config::read(&text).map_err(|error| FolderError::Config { file, error }),
+        Err(error) => Err(FolderError::Io { file, error }),
+    }
+}
+
+/// The model in a folder, with its weights.
+pub fn load(folder: &Path) -> Result<Network, FolderError> {
+    let model = load_model(folder)?;
+    let network = Network::unfilled(model);
+    let mut network = network.map_err(|error| FolderError::Config { file: folder.join(CONFIG), error })?;
+    let path = folder.join(WEIGHTS);
+    if !path.exists() {
+        return Err(FolderError::NoWeights { file: path, hint: hint(folder) });
+    }
+    let mut file = TensorFile::open(&path)?;
+
+    // Everything that the header says is checked before the first weight is read.
+    let frame = &network.model.frame;
+    let mut names = Vec::new();
+    for param in network.params().iter() {
+        let name = match param.name.strip_prefix("transformer.") {
+            // GPT2Model, which is GPT2LMHeadModel without its output, saves its weights so.
+            Some(short)
+                if frame.backbone.positions == Positions::Learned && !file.has(&param.name) && file.has(short) =>
+            {
+                short.to_string()
+            }
+            _ => param.name.clone(),
+        };
+        file.check(&name, &param.shape).map_err(|error| match error {
+            FolderError::Missing { file, expected, .. } => {
+                FolderError::Missing { file, tensor: param.name.clone(), expected }
+            }
+            other => other,
+        })?;
+        names.push(name);
+    }
+    let known: HashSet<&str> = names.iter().map(String::as_str).collect();
+    for name in file.names() {
+        if !known.contains(&*name) && !needless(&name, frame) {
+            return Err(FolderError::Unexpected { file: path, found: file.describe(&name), tensor: name });
+        }
+    }
+    for (param, name) in network.params_mut().zip(&names) {
+        param.data = file.floats(name, &param.shape)?;
+    }
+    Ok(network)
+}
+
+/// Tensors that files of the reference may hold although the model knows them: constants, and tied weights once more.
+fn needless(name: &str, frame: &Frame) -> bool {
+    match frame.backbone.positions {
+        Positions::Learned if name == "lm_head.weight" => frame.tie_embeddings,
+        Positions::Learned if name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") => true,
+        Positions::Relative if name == "transformer.pos_emb.inv_freq" => true,
+        _ if name.starts_with("crit.out_layers.") && name.ends_with(".weight") => frame.tie_embeddings,
+        _ if name.starts_with("crit.out_projs.") => frame.tie_projs,
+        _ => false,
+    }
+}
+
+/// What to do about a folder without `model.safetensors`.
+fn hint(folder: &Path) -> &'static str {
+    let has = |name: &str| folder.join(name).exists();
+    if has("model.safetensors.index.json") {
+        "its weights are in several files, and only one is read: load the folder with transformers and call \
+         save_pretrained(folder, max_shard_size=\"1TB\")"
+    } else if has("pytorch_model.bin") {
+        "its weights are in pytorch_model.bin, and only safetensors is read: load the folder with transformers and call \
+         save_pretrained(folder, safe_serialization=True)"
+    } else {
+        "expected the weights as a safetensors file"
+    }
+}
+
+/// Saves a network as a folder, over what it may hold of a model.
+pub fn save(network: &Network, folder: &Path) -> Result<(), FolderError> {
+    std::fs::create_dir_all(folder).map_err(|error| FolderError::Io { file: folder.into(), error })?;
+    let tensors = network.params().iter().map(|param| (param.name.clone(), &*param.shape, &*param.data));
+    write_tensors(&folder.join(WEIGHTS), &tensors.collect::<Vec<_>>())?;
+    let config = config::write(&network.model);
+    tensors::write_aside(&folder.join(CONFIG), |out| out.write_all(config.as_bytes()))
+}

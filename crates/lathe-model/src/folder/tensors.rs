@@ -1,0 +1,189 @@
+//! Files of tensors (safetensors): a length, a header in JSON, and the values.
+//!
+//! Nothing is read before the header fits the file's length, and then one tensor at a time, so that memory is bounded
+//! by what the file really holds. Files are written aside and renamed, so that there is never half of one.
+
+use super::FolderError;
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// The longest header, which is also the reference implementation's limit.
+const MAX_HEADER: u64 = 100_000_000;
+
+type Result<T> = std::result::Result<T, FolderError>;
+
+/// An open file of tensors, whose header fits its length.
+pub struct TensorFile {
+    path: PathBuf,
+    file: File,
+    /// Where the values begin.
+    start: u64,
+    header: Metadata,
+}
+
+impl TensorFile {
+    /// Opens a file and checks its header.
+    pub fn open(path: &Path) -> Result<Self> {
+        let io = |error| FolderError::Io { file: path.into(), error };
+        let malformed = |found: String, expected: String| FolderError::Malformed { file: path.into(), found, expected };
+        let mut file = File::open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
+        if !metadata.is_file() {
+            return Err(malformed("something else than a file".into(), "a safetensors file".into()));
+        }
+        let len = metadata.len();
+        let Some(rest) = len.checked_sub(8) else {
+            return Err(malformed(format!("{len} bytes"), "a safetensors file, which has at least 8".into()));
+        };
+        let mut size = [0; 8];
+        file.read_exact(&mut size).map_err(io)?;
+        let size = u64::from_le_bytes(size);
+        if size > rest.min(MAX_HEADER) {
+            let expected = format!("at most {}, in a file of {len}", rest.min(MAX_HEADER));
+            return Err(malformed(format!("a header of {size} bytes"), expected));
+        }
+        let mut text = vec![0; size as usize];
+        file.read_exact(&mut text).map_err(io)?;
+        let header: Metadata = serde_json::from_slice(&text).map_err(|error| {
+            let error: String = error.to_string().chars().take(120).flat_map(char::escape_debug).collect();
+            malformed(format!("a header that lists no tensors ({error})"), "that of a safetensors file".into())
+        })?;
+        let values = rest - size;
+        if header.data_len() as u64 != values {
+            return Err(malformed(
+                format!("{values} bytes of values"),
+                format!("{}, as its header says; the file may be cut off", header.data_len()),
+            ));
+        }
+        Ok(Self { path: path.into(), file, start: 8 + size, header })
+    }
+
+    /// All names, in their order.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = self.header.offset_keys();
+        names.sort();
+        names
+    }
+
+    /// Type and shape of a tensor, for errors: `F32 [16, 48]`.
+    pub(super) fn describe(&self, name: &str) -> String {
+        self.header.info(name).map_or_else(|| "nothing".into(), |info| format!("{} {:?}", info.dtype, info.shape))
+    }
+
+    /// Whether there is a tensor of that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.header.info(name).is_some()
+    }
+
+    /// The tensor of a name and a type; `expected` is its shape in words.
+    fn info(&self, name: &str, dtype: Dtype, expected: &str) -> Result<&TensorInfo> {
+        let (file, tensor) = (self.path.clone(), name.to_string());
+        match self.header.info(name) {
+            None => Err(FolderError::Missing { file, tensor, expected: format!("{dtype} {expected}") }),
+            Some(info) if info.dtype != dtype => {
+                let (found, expected) = (info.dtype.to_string(), dtype.to_string());
+                Err(FolderError::Dtype { file, tensor, found, expected })
+            }
+            Some(info) => Ok(info),
+        }
+    }
+
+    /// An error unless there is an f32 tensor of this name and shape.
+    pub(super) fn check(&self, name: &str, shape: &[usize]) -> Result<()> {
+        let expected = format!("{shape:?}");
+        let info = self.info(name, Dtype::F32, &expected)?;
+        if info.shape != shape {
+            let (file, tensor, found) = (self.path.clone(), name.to_string(), format!("{:?}", info.shape));
+            return Err(FolderError::Shape { file, tensor, found, expected });
+        }
+        Ok(())
+    }
+
+    /// The values of an f32 tensor of this shape, all of which must be finite.
+    pub fn floats(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        self.check(name, shape)?;
+        let bytes = self.bytes(name)?;
+        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+        match values.iter().position(|value| !value.is_finite()) {
+            None => Ok(values),
+            Some(index) => Err(FolderError::NotFinite {
+                file: self.path.clone(),
+                tensor: name.into(),
+                index,
+                found: values[index],
+            }),
+        }
+    }
+
+    /// Shape and values of an int64 matrix; `expected` names its dimensions.
+    pub fn ints(&mut self, name: &str, expected: &str) -> Result<([usize; 2], Vec<i64>)> {
+        let info = self.info(name, Dtype::I64, expected)?;
+        let Ok(shape) = <[usize; 2]>::try_from(&*info.shape) else {
+            let (file, tensor, found) = (self.path.clone(), name.to_string(), format!("{:?}", info.shape));
+            return Err(FolderError::Shape { file, tensor, found, expected: expected.into() });
+        };
+        let bytes = self.bytes(name)?;
+        Ok((shape, bytes.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes)).collect()))
+    }
+
+    /// The bytes of a tensor that exists.
+    fn bytes(&mut self, name: &str) -> Result<Vec<u8>> {
+        let (start, end) = self.header.info(name).map_or((0, 0), |info| info.data_offsets);
+        let mut bytes = vec![0; end - start];
+        let place = SeekFrom::Start(self.start + start as u64);
+        let read = self.file.seek(place).and_then(|_| self.file.read_exact(&mut bytes));
+        read.map_err(|error| FolderError::Io { file: self.path.clone(), error })?;
+        Ok(bytes)
+    }
+}
+
+/// A tensor to be written: name, shape, values.
+pub type Tensor<'a> = (String, &'a [usize], &'a [f32]);
+
+/// Writes tensors as f32.
+pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
+    let mut end = 0;
+    let infos = tensors.iter().map(|(name, shape, values)| {
+        let start = end;
+        end += 4 * values.len();
+        (name.clone(), TensorInfo { dtype: Dtype::F32, shape: shape.to_vec(), data_offsets: (start, end) })
+    });
+    // transformers reads only files that say which framework's tensors they hold.
+    let format = HashMap::from([("format".to_string(), "pt".to_string())]);
+    let header =
+        Metadata::new(Some(format), infos.collect()).expect("values that fill their shapes, one after another");
+    let mut header = serde_json::to_vec(&header).expect("names and numbers can be written");
+    header.resize(header.len().next_multiple_of(8), b' ');
+    write_aside(path, |out| {
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(&header)?;
+        for value in tensors.iter().flat_map(|(_, _, values)| *values) {
+            out.write_all(&value.to_le_bytes())?;
+        }
+        Ok(())
+    })
+}
+
+/// Writes a file under another name beside it, and renames it when all of it is on the disk.
+pub(super) fn write_aside(path: &Path, content: impl Fn(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    let io = |error| FolderError::Io { file: path.into(), error };
+    let name = path.file_name().filter(|_| !path.exists() || path.is_file());
+    let Some(name) = name else {
+        return Err(io(std::io::Error::other("is something else than a file; it is not overwritten")));
+    };
+    let aside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let written = File::create(&aside).and_then(|file| {
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        content(&mut out)?;
+        out.into_inner()?.sync_all()?;
+        std::fs::rename(&aside, path)
+    });
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&aside); // the first error is the one to tell
+        io(error)
+    })
+}
