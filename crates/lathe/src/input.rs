@@ -1,4 +1,4 @@
-//! What verbs take: models and spaces, by file or by shipped name, and the flags of a model.
+//! What verbs take: models and spaces, by file, folder or shipped name, and the flags of a model.
 
 use crate::output;
 use anyhow::{Context, Result};
@@ -6,6 +6,7 @@ use clap::{Arg, ArgMatches, Command};
 use lathe_core::model::{KEYS, Key};
 use lathe_core::{MAX_TEXT, Model, Space, Spec, shorten};
 use lathe_model::REGISTRY;
+use lathe_model::folder::{self, FolderError};
 use lathe_model::shipped::{self, MODELS, SPACES, Shipped};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -24,7 +25,10 @@ impl std::error::Error for Usage {}
 
 /// Whether an error is wrong usage, a wrong model or a wrong space, rather than a failed run.
 pub fn is_usage(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<Usage>() || cause.is::<lathe_core::Error>())
+    let config = |cause: &FolderError| cause.is_config();
+    error
+        .chain()
+        .any(|cause| cause.is::<Usage>() || cause.is::<lathe_core::Error>() || cause.downcast_ref().is_some_and(config))
 }
 
 /// MODEL and the flags that stand for the keys of a model file, alone or over it.
@@ -41,7 +45,7 @@ impl ModelArgs {
         let mut spec = match &self.name {
             Some(name) => spec_of(name)?,
             None if self.flags.is_empty() => {
-                return Err(Usage("no model: give a file, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
+                return Err(Usage("no model: give a file, a model folder, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
             }
             None => Spec::default(),
         };
@@ -71,7 +75,7 @@ impl clap::FromArgMatches for ModelArgs {
 
 impl clap::Args for ModelArgs {
     fn augment_args(command: Command) -> Command {
-        let model = Arg::new("model").value_name("MODEL").help("Model file (TOML) or shipped name");
+        let model = Arg::new("model").value_name("MODEL").help("Model file (TOML), model folder or shipped name");
         let flags = KEYS.iter().map(|key| {
             let flag: &'static str = key.name.replace('_', "-").leak();
             let name: &'static str = key.name.to_uppercase().leak();
@@ -91,6 +95,10 @@ impl clap::Args for ModelArgs {
 }
 
 fn spec_of(name: &str) -> Result<Spec> {
+    let path = Path::new(name);
+    if folder::is_model_folder(path) || path.is_dir() && shipped::find(MODELS, name).is_none() {
+        return Ok(folder::load_model(path)?.spec());
+    }
     match find("model", MODELS, name)? {
         Source::Shipped(shipped) => shipped.spec().context(shipped.name),
         Source::File(text) => Spec::from_toml(&text).with_context(|| name.to_string()),

@@ -12,7 +12,7 @@ mod tensors;
 
 pub use tensors::{Tensor, TensorFile, write_tensors};
 
-use crate::Network;
+use crate::{Network, Param};
 use lathe_core::{Frame, MAX_TEXT, Model, Positions};
 use std::collections::HashSet;
 use std::io::Read;
@@ -224,10 +224,11 @@ fn hint(folder: &Path) -> &'static str {
 }
 
 /// Saves a network as a folder, over what it may hold of a model.
-pub fn save(network: &Network, folder: &Path) -> Result<(), FolderError> {
+pub fn save<'a>(network: &'a Network, folder: &Path) -> Result<(), FolderError> {
     std::fs::create_dir_all(folder).map_err(|error| FolderError::Io { file: folder.into(), error })?;
-    let tensors = network.params().iter().map(|param| (param.name.clone(), &*param.shape, &*param.data));
-    write_tensors(&folder.join(WEIGHTS), &tensors.collect::<Vec<_>>())?;
+    let tensor =
+        |param: &'a Param| Tensor { name: param.name.clone(), shape: param.shape.clone(), values: &param.data };
+    write_tensors(&folder.join(WEIGHTS), &network.params().iter().map(tensor).collect::<Vec<_>>())?;
     let config = config::write(&network.model);
     tensors::write_aside(&folder.join(CONFIG), |out| out.write_all(config.as_bytes()))
 }

@@ -141,16 +141,24 @@ impl TensorFile {
     }
 }
 
-/// A tensor to be written: name, shape, values.
-pub type Tensor<'a> = (String, &'a [usize], &'a [f32]);
+/// A tensor to be written.
+pub struct Tensor<'a> {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its values, as many as the shape says.
+    pub values: &'a [f32],
+}
 
 /// Writes tensors as f32.
 pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
     let mut end = 0;
-    let infos = tensors.iter().map(|(name, shape, values)| {
+    let infos = tensors.iter().map(|tensor| {
         let start = end;
-        end += 4 * values.len();
-        (name.clone(), TensorInfo { dtype: Dtype::F32, shape: shape.to_vec(), data_offsets: (start, end) })
+        end += 4 * tensor.values.len();
+        let info = TensorInfo { dtype: Dtype::F32, shape: tensor.shape.clone(), data_offsets: (start, end) };
+        (tensor.name.clone(), info)
     });
     // transformers reads only files that say which framework's tensors they hold.
     let format = HashMap::from([("format".to_string(), "pt".to_string())]);
@@ -161,7 +169,7 @@ pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
     write_aside(path, |out| {
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
-        for value in tensors.iter().flat_map(|(_, _, values)| *values) {
+        for value in tensors.iter().flat_map(|tensor| tensor.values) {
             out.write_all(&value.to_le_bytes())?;
         }
         Ok(())

@@ -4,6 +4,7 @@ mod bench;
 mod completions;
 mod count;
 mod design;
+mod forward;
 mod man;
 mod models;
 mod space;
@@ -23,6 +24,7 @@ pub const VERBS: &[Verb] = &[
     verb::<design::Design>(),
     verb::<space::Space>(),
     verb::<models::Models>(),
+    verb::<forward::Forward>(),
     verb::<bench::Bench>(),
     verb::<completions::Completions>(),
     verb::<man::Man>(),
