@@ -50,7 +50,7 @@ impl TensorFile {
         file.read_exact(&mut text).map_err(io)?;
         let header: Metadata = serde_json::from_slice(&text).map_err(|error| {
             let error: String = error.to_string().chars().take(120).flat_map(char::escape_debug).collect();
-            malformed(format!("a header that lists no tensors ({error})"), "that of a safetensors file".into())
+            malformed(format!("a wrong header ({error})"), "that of a safetensors file".into())
         })?;
         let values = rest - size;
         if header.data_len() as u64 != values {

@@ -9,16 +9,16 @@ use safetensors::{Dtype, SafeTensors};
 use std::collections::HashMap;
 
 /// A file of an oracle.
-struct Fixture {
-    floats: HashMap<String, (Vec<usize>, Vec<f32>)>,
+pub struct Fixture {
+    pub floats: HashMap<String, (Vec<usize>, Vec<f32>)>,
     ids: Vec<u32>,
     batch: usize,
     segments: usize,
-    toml: String,
+    pub toml: String,
 }
 
 impl Fixture {
-    fn read(name: &str) -> Self {
+    pub fn read(name: &str) -> Self {
         let path = format!("{}/tests/it/fixtures/{name}.safetensors", env!("CARGO_MANIFEST_DIR"));
         let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
@@ -178,13 +178,16 @@ macro_rules! parity {
             check(stringify!($name));
         })*
 
+        /// All fixtures.
+        pub const FIXTURES: &[&str] = &[$(stringify!($name)),*];
+
         /// Every file of the oracles is tried.
         #[test]
         fn all_fixtures_are_tried() {
             let folder = format!("{}/tests/it/fixtures", env!("CARGO_MANIFEST_DIR"));
             let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
             let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "safetensors")).collect();
-            assert_eq!(files.len(), [$(stringify!($name)),*].len());
+            assert_eq!(files.len(), FIXTURES.len());
         }
     };
 }

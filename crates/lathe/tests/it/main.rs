@@ -1,5 +1,6 @@
 //! Drives the real binary.
 
+mod forward;
 mod readme;
 mod verbs;
 
