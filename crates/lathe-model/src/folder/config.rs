@@ -22,7 +22,7 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
 /// The model of a `config.json`.
 pub(super) fn read(text: &[u8]) -> Result<Model> {
     if text.len() > MAX_TEXT {
-        return Err(Error::TooLong { what: "config.json", found: text.len() });
+        return Err(Error::TooLong { what: "config.json" });
     }
     let config: Json = serde_json::from_slice(text).map_err(|error| {
         let message = error.to_string();
@@ -256,7 +256,7 @@ pub(super) fn write(model: &Model) -> String {
 fn theirs(model: &Model) -> Option<Json> {
     let frame = &model.frame;
     // Equal layers of attention and feed-forward, however they are written.
-    let blocks: Vec<Block> = model.blocks.iter().map(|block| block.explicit(frame)).collect();
+    let blocks: Vec<Block> = model.blocks.iter().map(|block| block.kind.resolve(block, frame)).collect();
     let [attention, ffn, ..] = blocks[..] else { return None };
     if attention.kind.key() != "attention" || ffn.kind.key() != "ffn" {
         return None;

@@ -209,7 +209,7 @@ fn wrong_usage_exits_with_2_and_names_the_trouble() {
         (&["count", &path(&accents)], "the file is longer than 1048576 bytes"),
         (&["space", &path(&accents)], "the file is longer than 1048576 bytes"),
         (&["count", "/dev/zero"], "the file is longer than 1048576 bytes"),
-        (&["count", "."], "`.` is neither a model file"),
+        (&["count", "."], "./config.json is missing"),
         (&["count", &long], "x…` is neither a model file nor a shipped model"),
         (&["space", &long], "x…` is neither a space file nor a shipped space"),
         (&["models", &long], "x…` ships"),
