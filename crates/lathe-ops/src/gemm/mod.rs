@@ -98,7 +98,7 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<&(dyn Fn(usize, u
         if m == 0 || n == 0 {
             continue;
         }
-        let parts = flops(&product).div_ceil(piece);
+        let parts = flops(&product).div_ceil(piece).max(1);
         let across = parts.min(n.div_ceil(8 * kernel.nr));
         let down = parts.div_ceil(across).min(m.div_ceil(MC));
         let Product { c, a, b, accumulate } = product;
@@ -313,6 +313,34 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// A group with products of no rows, no columns and over nothing.
+    #[test]
+    fn grouped_products_of_any_size() {
+        for accumulate in [false, true] {
+            let sizes = [(17, 65, 33), (0, 5, 3), (5, 0, 3), (29, 40, 0), (1, 1, 1), (193, 300, 70)];
+            let inputs = sizes.map(|(m, n, k)| (numbers(m * k, 1), numbers(k * n, 2)));
+            let mut outputs = sizes.map(|(m, n, _)| numbers(m * n, 3));
+            let mut expected = outputs.clone();
+            for (((m, n, k), (a, b)), c) in sizes.into_iter().zip(&inputs).zip(&mut expected) {
+                gemm(MatMut::new(c, m, n), Mat::new(a, m, k), Mat::new(b, k, n), accumulate);
+                c.iter_mut().enumerate().for_each(|(i, c)| *c += i as f32);
+            }
+            let products = sizes.into_iter().zip(&inputs).zip(&mut outputs);
+            let products = products.map(|(((m, n, k), (a, b)), c)| Product {
+                c: MatMut::new(c, m, n),
+                a: Mat::new(a, m, k),
+                b: Mat::new(b, k, n).into(),
+                accumulate,
+            });
+            let finish = |product: usize, row: usize, col: usize, values: &mut [f32]| {
+                let first = row * sizes[product].1 + col;
+                values.iter_mut().enumerate().for_each(|(i, v)| *v += (first + i) as f32);
+            };
+            gemm_grouped(products.collect(), Some(&finish));
+            assert!(outputs == expected, "{accumulate}");
         }
     }
 
