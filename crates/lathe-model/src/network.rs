@@ -16,13 +16,13 @@ pub struct Network {
     /// What it is.
     pub model: Model,
     params: Params,
-    embedding: Embedding,
-    positions: Option<ParamId>,
-    layers: Vec<Layer>,
+    pub(crate) embedding: Embedding,
+    pub(crate) positions: Option<ParamId>,
+    pub(crate) layers: Vec<Layer>,
     /// The reference's layer that each layer is part of.
     names: Vec<usize>,
-    final_norm: Option<NormParams>,
-    head: Head,
+    pub(crate) final_norm: Option<NormParams>,
+    pub(crate) head: Head,
     frozen: bool,
 }
 
@@ -60,6 +60,8 @@ struct Trace {
     last: Option<(Buf, Buf)>,
     distances: Option<Buf>,
     dropout: [Dropout; 3],
+    /// Tokens before.
+    position: usize,
 }
 
 impl Network {
@@ -204,6 +206,7 @@ impl Network {
             x = y;
             saved.push(kept);
         }
+        let position = state.position;
         state.position += len;
         let mut last = None;
         if let Some(norm) = self.final_norm {
@@ -214,7 +217,7 @@ impl Network {
             // The reference drops the last hidden states of a transformer_xl.
             dropout[0].with(u64::MAX - 2).apply(&mut x);
         }
-        (x, Trace { saved, last, distances, dropout })
+        (x, Trace { saved, last, distances, dropout, position })
     }
 
     /// Logits of every token, [B * T, V], or [`Self::log_probabilities`].
@@ -253,7 +256,7 @@ impl Network {
     }
 
     fn backward(&self, ids: &[u32], batch: usize, trace: Trace, mut dx: Buf, training: &Training, grads: &mut Grads) {
-        let Trace { saved, last, distances, dropout } = trace;
+        let Trace { saved, last, distances, dropout, position } = trace;
         let len = ids.len() / batch;
         let stats = Mutex::new(Vec::new());
         let pass = self.pass(batch, len, true, dropout, distances.as_deref(), &stats, training.balance);
@@ -270,7 +273,7 @@ impl Network {
         }
         dropout[0].with(u64::MAX - 1).apply(&mut dx);
         if let Some(positions) = self.positions {
-            ops::positions_backward(&dx, self.model.frame.d_model as usize, len, grads.add(positions));
+            ops::positions_backward(&dx, self.model.frame.d_model as usize, len, position, grads.add(positions));
         }
         self.embedding.backward(&self.params, ids, &dx, grads);
     }
@@ -296,7 +299,7 @@ fn layer_numbers(blocks: &[Block]) -> Vec<usize> {
 }
 
 /// Sinusoids of distances, farthest first: row p stands for distance S - 1 - p, at most `clamp_len`.
-fn distances(frame: &Frame, keys: usize) -> Buf {
+pub(crate) fn distances(frame: &Frame, keys: usize) -> Buf {
     let d = frame.d_model as usize;
     let mut out = Buf::any(keys * d);
     let frequencies: Vec<f32> = (0..d / 2).map(|i| 1.0 / 10_000f32.powf(2.0 * i as f32 / d as f32)).collect();

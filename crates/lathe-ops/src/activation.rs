@@ -3,6 +3,7 @@
 
 use crate::parallel;
 use crate::simd::{erf, exp, simd, tanh};
+use candle_core::{D, Result, Tensor};
 
 /// A non-linearity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +131,25 @@ pub fn backward(act: Act, gated: bool, h: &[f32], y: &mut [f32], dh: &mut [f32],
         let (da, db) = dh.split_at_mut(width);
         gated_backward_row(act, a, b, &dy, y, da, db);
     });
+}
+
+/// [`forward`] as a graph.
+pub fn composed(act: Act, gated: bool, h: &Tensor) -> Result<Tensor> {
+    if gated {
+        let width = h.dim(D::Minus1)? / 2;
+        let (a, b) = (h.narrow(D::Minus1, 0, width)?, h.narrow(D::Minus1, width, width)?);
+        return composed(act, false, &a)? * b;
+    }
+    match act {
+        // candle's own has slope 1 at 0.
+        Act::Relu => h * h.gt(0.0)?.to_dtype(h.dtype())?,
+        Act::Gelu => (h * 0.5)? * ((h * std::f64::consts::FRAC_1_SQRT_2)?.erf()? + 1.0)?,
+        Act::GeluTanh => {
+            let inner = (h + (h.sqr()? * h)? * 0.044_715)?;
+            (h * 0.5)? * ((inner * (2.0 / std::f64::consts::PI).sqrt())?.tanh()? + 1.0)?
+        }
+        Act::Silu => h.silu(),
+    }
 }
 
 /// Calls `work` for each pair of rows of two arrays.

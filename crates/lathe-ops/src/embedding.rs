@@ -1,6 +1,7 @@
 //! Embedding: rows of a table by token, and their gradient.
 
 use crate::parallel;
+use candle_core::{Result, Tensor};
 
 /// out[i] = table[ids[i]] * scale, or added to what is there.
 pub fn gather(table: &[f32], width: usize, ids: &[u32], scale: f32, out: &mut [f32]) {
@@ -19,6 +20,11 @@ pub fn scatter(dout: &[f32], width: usize, ids: &[u32], scale: f32, dtable: &mut
     }
 }
 
+/// [`gather`] as a graph.
+pub fn composed(table: &Tensor, ids: &[u32], scale: f32) -> Result<Tensor> {
+    table.index_select(&Tensor::new(ids, table.device())?, 0)? * f64::from(scale)
+}
+
 /// x[b, t] += table[t + first]: learned positions.
 pub fn add_positions(table: &[f32], width: usize, len: usize, first: usize, x: &mut [f32]) {
     parallel::rows(x, width, |row, x| {
@@ -27,9 +33,9 @@ pub fn add_positions(table: &[f32], width: usize, len: usize, first: usize, x: &
     });
 }
 
-/// dtable[t] += sum over b of dx[b, t].
-pub fn positions_backward(dx: &[f32], width: usize, len: usize, dtable: &mut [f32]) {
-    parallel::rows(&mut dtable[..len * width], width, |t, to| {
+/// dtable[t + first] += sum over b of dx[b, t].
+pub fn positions_backward(dx: &[f32], width: usize, len: usize, first: usize, dtable: &mut [f32]) {
+    parallel::rows(&mut dtable[first * width..][..len * width], width, |t, to| {
         for from in dx[t * width..].chunks(len * width) {
             to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         }

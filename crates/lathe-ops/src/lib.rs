@@ -1,4 +1,9 @@
-//! The operators of the hot path on the CPU.
+//! The operators of the hot path on the CPU, fused and with a backward of their own, each beside a `composed`
+//! version of candle's differentiable operators.
+//!
+//! The composed versions are what the fused ones are tested against. They run on every device of candle, in f32 and
+//! f64, and their graph gives what the fused ones do not: gradients of activations, and derivatives of gradients.
+//! They know no dropout.
 //!
 //! Every `unsafe` of lathe lives here, each with the reason why it is sound.
 

@@ -2,6 +2,7 @@
 
 use crate::gemm::{Mat, MatMut, Rhs, gemm, gemm_finish};
 use crate::parallel;
+use candle_core::{Result, Tensor};
 
 /// y = x W (+ b) (+ what is in y, where `accumulate`). W is [in, out] as a right-hand side.
 pub fn forward<'w>(x: Mat<'_>, w: impl Into<Rhs<'w>>, bias: Option<&[f32]>, y: MatMut<'_>, accumulate: bool) {
@@ -20,6 +21,15 @@ pub fn bias_backward(dy: Mat<'_>, dbias: &mut [f32]) {
     parallel::sum_rows(dy.rows(), dbias, |row, sum| {
         sum.iter_mut().zip(dy.row(row, 0, dy.cols())).for_each(|(sum, dy)| *sum += dy);
     });
+}
+
+/// [`forward`] as a graph: x is [N, in] and W [in, out].
+pub fn composed(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let y = x.matmul(w)?;
+    match bias {
+        Some(bias) => y.broadcast_add(bias),
+        None => Ok(y),
+    }
 }
 
 /// y += x, on all threads.

@@ -2,6 +2,7 @@
 
 use crate::parallel;
 use crate::simd::{exp, max, simd, sum};
+use candle_core::{D, Result, Tensor};
 
 /// A token whose loss does not count.
 pub const IGNORE: u32 = u32::MAX;
@@ -16,9 +17,9 @@ pub fn cross_entropy(logits: &mut [f32], width: usize, targets: &[u32], scale: f
             return 0.0;
         }
         let at_target = logits[target as usize];
-        let log_sum = softmax_row(logits, scale);
+        let (most, log_sum) = softmax_row(logits, scale);
         logits[target as usize] -= scale;
-        log_sum - at_target
+        most - at_target + log_sum
     });
 }
 
@@ -26,16 +27,37 @@ pub fn cross_entropy(logits: &mut [f32], width: usize, targets: &[u32], scale: f
 pub fn negative_log_likelihood(logits: &mut [f32], width: usize, targets: &[u32], losses: &mut [f32]) {
     rows(logits, width, losses, |row, logits| match targets[row] {
         IGNORE => 0.0,
-        target => log_sum_exp(logits) - logits[target as usize],
+        target => {
+            let (most, log_sum) = log_sum_exp(logits);
+            most - logits[target as usize] + log_sum
+        }
     });
 }
 
 /// Turns logits into log-probabilities, per row.
 pub fn log_softmax(logits: &mut [f32], width: usize) {
     parallel::rows(logits, width, |_, logits| {
-        let log_sum = log_sum_exp(logits);
-        logits.iter_mut().for_each(|x| *x -= log_sum);
+        let (most, log_sum) = log_sum_exp(logits);
+        logits.iter_mut().for_each(|x| *x = *x - most - log_sum);
     });
+}
+
+/// [`cross_entropy`] as a graph: the losses [N] of logits [N, V].
+pub fn composed(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
+    let (device, width) = (logits.device(), logits.dim(1)?);
+    let column = |target: u32| if target == IGNORE { 0 } else { target };
+    let places = targets.iter().enumerate().map(|(row, &target)| (row * width) as u32 + column(target));
+    let counts = targets.iter().map(|&target| if target == IGNORE { 0f32 } else { -1.0 });
+    let places = Tensor::from_iter(places, device)?;
+    let counts = Tensor::from_iter(counts, device)?.to_dtype(logits.dtype())?;
+    // Unlike gather, index_select can be differentiated twice.
+    composed_log_softmax(logits)?.flatten_all()?.index_select(&places, 0)? * counts
+}
+
+/// [`log_softmax`] as a graph, over the last dimension.
+pub fn composed_log_softmax(logits: &Tensor) -> Result<Tensor> {
+    let below = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?.detach())?;
+    below.broadcast_sub(&below.exp()?.sum_keepdim(D::Minus1)?.log()?)
 }
 
 /// Calls `work` for each row, on all threads, and keeps its results.
@@ -49,8 +71,8 @@ fn rows(data: &mut [f32], width: usize, results: &mut [f32], work: impl Fn(usize
 }
 
 simd! {
-    /// scale * softmax in place; gives log sum exp.
-    fn softmax_row(x: &mut [f32], scale: f32) -> f32 {
+    /// scale * softmax in place; gives what [`log_sum_exp`] does.
+    fn softmax_row(x: &mut [f32], scale: f32) -> (f32, f32) {
         let most = max(x);
         for x in x.iter_mut() {
             *x = exp(*x - most);
@@ -60,14 +82,15 @@ simd! {
         for x in x.iter_mut() {
             *x *= factor;
         }
-        most + total.ln()
+        (most, total.ln())
     }
 }
 
 simd! {
-    /// log sum exp of a row.
-    pub fn log_sum_exp(x: &[f32]) -> f32 {
+    /// log sum exp of a row in two parts, the greatest number and the rest: their sum would round the rest away where
+    /// numbers are large.
+    fn log_sum_exp(x: &[f32]) -> (f32, f32) {
         let most = max(x);
-        most + sum(x, |x| exp(x - most)).ln()
+        (most, sum(x, |x| exp(x - most)).ln())
     }
 }

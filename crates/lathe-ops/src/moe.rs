@@ -1,7 +1,8 @@
 //! Mixture of experts: which tokens go to which expert, and the way back.
 
-use crate::parallel;
 use crate::simd::{exp, max, simd, sum};
+use crate::{loss, parallel};
+use candle_core::{DType, Result, Tensor};
 
 /// Who goes where: assignments sorted by expert, and within an expert by token.
 #[derive(Debug, Clone, Default)]
@@ -170,4 +171,44 @@ impl Routing {
         });
         dlogits
     }
+}
+
+/// The whole mixture as a graph: the output for x [N, D] and the gate's logits [N, experts], where `expert` gives an
+/// expert's output for some rows; and the balance loss. Who goes where has no gradient.
+pub fn composed(
+    x: &Tensor,
+    logits: &Tensor,
+    top_k: usize,
+    renormalise: bool,
+    expert: impl Fn(usize, &Tensor) -> Result<Tensor>,
+) -> Result<(Tensor, Tensor)> {
+    let (count, experts) = logits.dims2()?;
+    let device = x.device();
+    let numbers = logits.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
+    let routing = Routing::new(numbers, experts, top_k, renormalise);
+    let probabilities = loss::composed_log_softmax(logits)?.exp()?;
+
+    // Unlike gather, index_select can be differentiated twice.
+    let chosen = routing.places.iter().map(|&a| a as usize);
+    let chosen = chosen.map(|a| routing.tokens[a] * experts as u32 + routing.experts[a]);
+    let chosen = Tensor::from_iter(chosen, device)?;
+    let mut weights = probabilities.flatten_all()?.index_select(&chosen, 0)?.reshape((count, top_k))?;
+    if renormalise {
+        weights = weights.broadcast_div(&weights.sum_keepdim(1)?)?;
+    }
+    let mut outputs = Vec::new();
+    for (e, range) in routing.starts.windows(2).enumerate().filter(|(_, range)| range[0] < range[1]) {
+        let tokens = Tensor::new(&routing.tokens[range[0]..range[1]], device)?;
+        outputs.push(expert(e, &x.index_select(&tokens, 0)?)?);
+    }
+    // (N * top_k, D), by expert -> (N, top_k, D)
+    let places = Tensor::new(routing.places.as_slice(), device)?;
+    let outputs = Tensor::cat(&outputs, 0)?.index_select(&places, 0)?.reshape((count, top_k, ()))?;
+    let out = outputs.broadcast_mul(&weights.unsqueeze(2)?)?.sum(1)?;
+
+    let share = |load: usize| load as f64 / routing.tokens.len() as f64;
+    let shares: Vec<f64> = routing.loads().into_iter().map(share).collect();
+    let shares = Tensor::new(shares, device)?.to_dtype(logits.dtype())?;
+    let balance = ((probabilities.mean(0)? * shares)?.sum_all()? * experts as f64)?;
+    Ok((out, balance))
 }

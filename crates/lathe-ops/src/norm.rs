@@ -3,6 +3,7 @@
 
 use crate::parallel;
 use crate::simd::{simd, sum, sum2};
+use candle_core::{D, Result, Tensor};
 
 /// Which norm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +75,20 @@ impl NormKind {
         });
         dgamma.iter_mut().zip(&sums[..width]).for_each(|(d, s)| *d += s);
         dbeta.iter_mut().zip(&sums[width..]).for_each(|(d, s)| *d += s);
+    }
+
+    /// [`Self::forward`] as a graph; RMS norm has no `beta`.
+    pub fn composed(self, x: &Tensor, gamma: &Tensor, beta: Option<&Tensor>) -> Result<Tensor> {
+        let x = match self.norm {
+            Norm::Layer => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?,
+            Norm::Rms => x.clone(),
+        };
+        let deviation = (x.sqr()?.mean_keepdim(D::Minus1)? + f64::from(self.eps))?.sqrt()?;
+        let y = x.broadcast_div(&deviation)?.broadcast_mul(gamma)?;
+        match beta {
+            Some(beta) => y.broadcast_add(beta),
+            None => Ok(y),
+        }
     }
 }
 

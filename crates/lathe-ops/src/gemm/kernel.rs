@@ -79,6 +79,7 @@ macro_rules! for_rows {
         match ($rows, $tile.col_stride == 1) {
             // SAFETY: the caller has the features and vouches for the tile.
             $(($n, true) => unsafe { tile::<$n, true>($tile) },
+            // SAFETY: as above.
               ($n, false) => unsafe { tile::<$n, false>($tile) },)*
             _ => unreachable!("a tile has at most `mr` rows"),
         }

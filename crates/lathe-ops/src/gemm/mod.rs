@@ -77,6 +77,9 @@ pub fn gemm_serial<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumul
     run(c, a, b.into(), accumulate, None, 1);
 }
 
+/// As [`Finish`], with the product's number before the rest.
+pub type GroupFinish<'a> = &'a (dyn Fn(usize, usize, usize, &mut [f32]) + Sync);
+
 /// One product of a group: C = A B, or added to C.
 #[allow(missing_docs)]
 pub struct Product<'a> {
@@ -87,8 +90,8 @@ pub struct Product<'a> {
 }
 
 /// Several products at once: all are cut into pieces, which the threads share, so that neither many small ones nor
-/// one large one leaves a thread without work. `finish` gets the product's number before the rest.
-pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<&(dyn Fn(usize, usize, usize, &mut [f32]) + Sync)>) {
+/// one large one leaves a thread without work.
+pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<GroupFinish<'_>>) {
     let kernel = kernel::best();
     let flops = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
     let piece = (products.iter().map(flops).sum::<usize>() / (4 * rayon::current_num_threads())).max(1 << 16);

@@ -1,0 +1,100 @@
+//! Attention with absolute and relative scores, with and without a memory, under every mask.
+
+use crate::{close, graph, numbers, same_bits};
+use lathe_ops::attention::{self, Gradients, Inputs, Mask, Relative, RelativeGradients, Rows, Shape};
+use lathe_ops::dropout::Dropout;
+use lathe_ops::gemm::MatMut;
+
+/// q, k, v, and r, u, v of relative scores.
+type Arrays = [Vec<f32>; 6];
+
+fn arrays(shape: &Shape) -> Arrays {
+    let a = shape.heads * shape.d_head;
+    let (queries, keys) = (shape.batch * shape.queries * a, shape.batch * shape.keys * a);
+    let numbers = |len: usize, seed: u64| numbers(len, seed).iter().map(|x| 2.0 * x).collect();
+    [numbers(queries, 1), numbers(keys, 2), numbers(keys, 3), numbers(shape.keys * a, 4), numbers(a, 5), numbers(a, 6)]
+}
+
+/// The output and all gradients.
+fn fused(shape: &Shape, [q, k, v, r, u, bias]: &Arrays, relative: bool, dout: &[f32]) -> Vec<Vec<f32>> {
+    let Shape { batch, queries, keys, heads, d_head, .. } = *shape;
+    let a = heads * d_head;
+    fn rows(data: &[f32], stride: usize, len: usize) -> Rows<'_> {
+        Rows { data, stride, batch_stride: stride * len }
+    }
+    let relative = relative.then_some(Relative { r, u, v: bias });
+    let inputs = Inputs { q: rows(q, a, queries), k: rows(k, a, keys), v: rows(v, a, keys), relative };
+    let mut out = vec![0.0; q.len()];
+    let mut probabilities = vec![f32::NAN; batch * heads * queries * keys];
+    attention::forward(shape, &inputs, &mut out, Some(&mut probabilities));
+    let mut without = vec![0.0; q.len()];
+    attention::forward(shape, &inputs, &mut without, None);
+    assert_eq!(out, without, "kept probabilities change nothing");
+
+    let mut gradients = [q, k, v, r, u, bias].map(|x| vec![0.0; x.len()]);
+    let [dq, dk, dv, dr, du, dbias] = &mut gradients;
+    let to = Gradients {
+        dq: MatMut::new(dq, batch * queries, a),
+        dk: MatMut::new(dk, batch * keys, a),
+        dv: MatMut::new(dv, batch * keys, a),
+        relative: relative.is_some().then_some(RelativeGradients { dr, du, dv: dbias }),
+    };
+    attention::backward(shape, &inputs, &probabilities, dout, to);
+    [vec![out], gradients.to_vec()].concat()
+}
+
+fn composed(shape: &Shape, arrays: &Arrays, relative: bool, dout: &[f32]) -> Vec<Vec<f32>> {
+    let Shape { batch, queries, keys, heads, d_head, mask, .. } = *shape;
+    let a = heads * d_head;
+    let [q, k, v, r, u, bias] = arrays;
+    let (queries, keys_shape, one) = ([batch, queries, a], [batch, keys, a], [a]);
+    let inputs: [(&[f32], &[usize]); 6] =
+        [(q, &queries), (k, &keys_shape), (v, &keys_shape), (r, &[keys, a]), (u, &one), (bias, &one)];
+    let (out, gradients) = graph(inputs, dout, |[q, k, v, r, u, bias]| {
+        attention::composed(heads, mask, [q, k, v], relative.then_some([r, u, bias]))
+    });
+    [vec![out], gradients.to_vec()].concat()
+}
+
+fn shape(batch: usize, queries: usize, keys: usize, heads: usize, d_head: usize, mask: Mask) -> Shape {
+    Shape { batch, queries, keys, heads, d_head, mask, dropout: Dropout::NONE }
+}
+
+#[test]
+fn fused_is_composed() {
+    let sizes = [
+        (1, 1, 1, 1, 1),
+        (2, 3, 3, 1, 3),
+        (1, 3, 5, 2, 1),
+        (1, 1, 17, 3, 5),
+        (2, 17, 17, 3, 5),
+        (2, 17, 82, 1, 3),
+        (1, 65, 65, 2, 17),
+        (2, 65, 130, 2, 3),
+        (1, 193, 258, 1, 17),
+    ];
+    for (batch, queries, keys, heads, d_head) in sizes {
+        for mask in [Mask::Full, Mask::Causal, Mask::Window(1), Mask::Window(5), Mask::Window(70)] {
+            for relative in [false, true] {
+                let shape = shape(batch, queries, keys, heads, d_head, mask);
+                let arrays = arrays(&shape);
+                let dout = numbers(arrays[0].len(), 7);
+                let found = fused(&shape, &arrays, relative, &dout);
+                let expected = composed(&shape, &arrays, relative, &dout);
+                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    close(&format!("{shape:?} {relative} {i}"), found, expected, 1e-5);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn same_on_any_number_of_threads() {
+    for relative in [false, true] {
+        let shape = Shape { dropout: Dropout { probability: 0.1, key: 3 }, ..shape(3, 65, 193, 3, 17, Mask::Causal) };
+        let arrays = arrays(&shape);
+        let dout = numbers(arrays[0].len(), 7);
+        same_bits("attention", || fused(&shape, &arrays, relative, &dout));
+    }
+}

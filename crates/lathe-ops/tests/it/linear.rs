@@ -1,0 +1,72 @@
+//! Linear layers in both layouts of the weights.
+
+use crate::{close, graph, numbers, same_bits};
+use lathe_ops::gemm::{Mat, MatMut, Packed, gemm};
+use lathe_ops::linear;
+
+/// y, dx, dW as [in, out] and dbias, where W is stored as [in, out] or transposed.
+fn fused(x: &[f32], w: &[f32], bias: &[f32], dy: &[f32], transposed: bool) -> Vec<Vec<f32>> {
+    let (inputs, outputs) = (w.len() / bias.len(), bias.len());
+    let rows = dy.len() / outputs;
+    let stored = Mat::new(w, inputs, outputs);
+    let copy: Vec<f32> = (0..w.len()).map(|i| stored.at(i % inputs, i / inputs)).collect();
+    let w = if transposed { Mat::new(&copy, outputs, inputs).t() } else { stored };
+    let (x, dy) = (Mat::new(x, rows, inputs), Mat::new(dy, rows, outputs));
+    let mut y = vec![0.0; rows * outputs];
+    linear::forward(x, w, Some(bias), MatMut::new(&mut y, rows, outputs), false);
+    let mut packed = vec![0.0; rows * outputs];
+    linear::forward(x, &Packed::new(w), Some(bias), MatMut::new(&mut packed, rows, outputs), false);
+    assert_eq!(y, packed, "packing changes nothing");
+    let (mut dx, mut dw, mut dbias) = (vec![0.0; rows * inputs], vec![0.0; inputs * outputs], vec![0.0; outputs]);
+    gemm(MatMut::new(&mut dx, rows, inputs), dy, w.t(), false);
+    gemm(MatMut::new(&mut dw, inputs, outputs), x.t(), dy, false);
+    linear::bias_backward(dy, &mut dbias);
+    vec![y, dx, dw, dbias]
+}
+
+#[test]
+fn fused_is_composed() {
+    for rows in [1, 3, 65, 193] {
+        for inputs in [1, 17, 193] {
+            for outputs in [1, 3, 65, 193] {
+                let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));
+                let (bias, dy) = (numbers(outputs, 3), numbers(rows * outputs, 4));
+                let of_graph: [(&[f32], &[usize]); 3] =
+                    [(&x, &[rows, inputs]), (&w, &[inputs, outputs]), (&bias, &[outputs])];
+                let (y, gradients) = graph(of_graph, &dy, |[x, w, bias]| linear::composed(x, w, Some(bias)));
+                for transposed in [false, true] {
+                    let found = fused(&x, &w, &bias, &dy, transposed);
+                    for (found, expected) in found.iter().zip([vec![y.clone()], gradients.to_vec()].concat()) {
+                        close(&format!("{rows} {inputs} {outputs}"), found, &expected, 5e-6);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_onto_what_is_there() {
+    for len in [1, 193, 9000] {
+        let (mut y, x) = (numbers(len, 1), numbers(len, 2));
+        let expected: Vec<f32> = y.iter().zip(&x).map(|(y, x)| y + x).collect();
+        linear::add(&mut y, &x);
+        assert_eq!(y, expected);
+    }
+    let (x, w, y) = (numbers(6, 1), numbers(12, 2), numbers(8, 3));
+    let (x, w) = (Mat::new(&x, 2, 3), Mat::new(&w, 3, 4));
+    let (mut sum, mut product) = (y.clone(), vec![0.0; 8]);
+    linear::forward(x, w, None, MatMut::new(&mut product, 2, 4), false);
+    linear::forward(x, w, None, MatMut::new(&mut sum, 2, 4), true);
+    let expected: Vec<f32> = y.iter().zip(&product).map(|(y, product)| y + product).collect();
+    close("accumulated", &sum, &expected, 1e-6);
+}
+
+#[test]
+fn same_on_any_number_of_threads() {
+    let (x, w) = (numbers(193 * 257, 1), numbers(257 * 321, 2));
+    let (bias, dy) = (numbers(321, 3), numbers(193 * 321, 4));
+    for transposed in [false, true] {
+        same_bits("linear", || fused(&x, &w, &bias, &dy, transposed));
+    }
+}
