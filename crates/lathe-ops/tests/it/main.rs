@@ -7,6 +7,7 @@ mod linear;
 mod loss;
 mod moe;
 mod norm;
+mod optim;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 
