@@ -5,7 +5,9 @@
 //! cluster together with one row per further cluster, and a further cluster only where its row is likely.
 //! Without cutoffs there is one cluster, which makes it a plain softmax.
 
+use crate::composed::Graph;
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
+use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Positions, Setting};
 use lathe_ops::buffer::Buf;
 use lathe_ops::embedding as ops;
@@ -172,6 +174,30 @@ impl Embedding {
             }
         }
         out
+    }
+
+    /// [`Self::forward`] as a graph.
+    pub fn composed(&self, graph: &Graph<'_>, ids: &[u32]) -> Result<Tensor> {
+        let mut parts = Vec::new();
+        let mut places = vec![0; ids.len()];
+        let mut done = 0;
+        for table in &self.tables {
+            let (rows, local) = Self::members(table, ids);
+            if rows.is_empty() {
+                continue;
+            }
+            let part = ops::composed(graph.var(table.weight), &local, self.scale)?;
+            parts.push(match table.projection {
+                None => part,
+                Some(projection) => {
+                    Linear::new(projection, None, Layout::OutIn, table.width, self.width).composed(graph, &part)?
+                }
+            });
+            rows.iter().enumerate().for_each(|(i, &row)| places[row] = (done + i) as u32);
+            done += rows.len();
+        }
+        let parts = Tensor::cat(&parts, 0)?;
+        parts.index_select(&Tensor::new(places, parts.device())?, 0)
     }
 
     /// Adds the gradients of tables and projections.

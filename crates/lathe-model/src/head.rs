@@ -4,8 +4,10 @@
 //! plus the log-probability inside the cluster. Training evaluates a cluster only for the tokens that are in it.
 //! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
 
+use crate::composed::Graph;
 use crate::embedding::{Embedding, clusters, projected};
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
+use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Positions};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
@@ -151,6 +153,33 @@ impl Head {
                 out.iter_mut().zip(tail).for_each(|(out, tail)| *out = of_cluster + tail);
             }
         }
+    }
+
+    /// [`Self::logits`] as a graph, of which [`loss::composed`] gives the losses: log-probabilities are logits too.
+    pub fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
+        let logits_of = |i: usize| {
+            let cluster = &self.clusters[i];
+            let x = match &cluster.projection {
+                Some(projection) => projection.composed(graph, hidden)?,
+                None => hidden.clone(),
+            };
+            let own = cluster.weight.composed(graph, &x)?;
+            match (&self.rows, i) {
+                (Some(rows), 0) => Tensor::cat(&[own, rows.composed(graph, &x)?], 1),
+                _ => Ok(own),
+            }
+        };
+        if !self.log_probabilities() {
+            return logits_of(0);
+        }
+        let first = loss::composed_log_softmax(&logits_of(0)?)?;
+        let count = self.clusters[0].count;
+        let mut parts = vec![first.narrow(1, 0, count)?];
+        for i in 1..self.clusters.len() {
+            let of_cluster = first.narrow(1, count + i - 1, 1)?;
+            parts.push(loss::composed_log_softmax(&logits_of(i)?)?.broadcast_add(&of_cluster)?);
+        }
+        Tensor::cat(&parts, 1)
     }
 
     /// -log p of each target, 0 where it is [`IGNORE`]. With `gradients`, also adds those of `scale` times their sum to

@@ -6,7 +6,9 @@
 //! The fused path is written by hand, forward and backward: each layer keeps what its backward needs in a
 //! [`Saved`] and gives the gradient of its input for the gradient of its output.
 
+use crate::composed::Graph;
 use crate::params::{Builder, Grads, Init, Linear, ParamId, Params};
+use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Norm};
 use lathe_ops::attention::Rows;
 use lathe_ops::buffer::Buf;
@@ -136,6 +138,8 @@ pub trait Sublayer: Send + Sync {
     fn forward(&self, pass: &Pass<'_>, input: &[f32], state: &mut LayerState) -> (Buf, Saved);
     /// The gradient of the input; adds those of the parameters. What was saved may be consumed.
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf;
+    /// [`Self::forward`] as a graph, without a cache.
+    fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> Result<Tensor>;
     /// Its linear layers, to be packed.
     fn linears(&mut self) -> Vec<&mut Linear>;
     /// Packs whatever is no [`Linear`]. Gives the parameters that are needed no more.
@@ -174,6 +178,11 @@ impl NormParams {
         let mut stats = Buf::any(2 * x.len() / gamma.len());
         NormKind::LAYER.forward(x, gamma, params.get(self.beta), &mut y, &mut stats);
         (y, stats)
+    }
+
+    /// [`Self::forward`] as a graph.
+    pub fn composed(&self, graph: &Graph<'_>, x: &Tensor) -> Result<Tensor> {
+        NormKind::LAYER.composed(x, graph.var(self.gamma), Some(graph.var(self.beta)))
     }
 
     /// Adds the gradient of x to `dx`, and those of the parameters.
@@ -261,6 +270,26 @@ impl Layer {
         }
         let input = input.unwrap_or(x);
         (y, Box::new(LayerSaved { input, sum, stats, inner }))
+    }
+
+    /// [`Self::forward`] as a graph. The memory, if there is one, is [B, M, D].
+    pub fn composed(&self, graph: &Graph<'_>, x: &Tensor, memory: &mut Option<Tensor>) -> Result<Tensor> {
+        let mut input = x.clone();
+        if let Some(memory) = memory {
+            let all = Tensor::cat(&[&*memory, &x.reshape((graph.batch, graph.len, self.width))?], 1)?;
+            *memory = all.narrow(1, graph.len, memory.dim(1)?)?.detach();
+            input = all.reshape(((), self.width))?; // (B, M + T, D) -> (B * (M + T), D)
+        }
+        match self.place {
+            Norm::Pre => {
+                let normed = self.norm.composed(graph, &input)?;
+                x + graph.probe(self.sublayer.composed(graph, &normed)?)?
+            }
+            Norm::Post => {
+                let sum = (x + graph.probe(self.sublayer.composed(graph, &input)?)?)?;
+                self.norm.composed(graph, &sum)
+            }
+        }
     }
 
     /// The input behind its memory, [B, M + T, D]; the memory moves on to the last M of these.

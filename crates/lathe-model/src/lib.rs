@@ -5,6 +5,7 @@
 
 pub mod backbones;
 pub mod blocks;
+mod composed;
 mod count;
 pub mod design;
 mod embedding;
@@ -15,6 +16,7 @@ mod network;
 mod params;
 pub mod shipped;
 
+pub use composed::{Activation, Composed, ComposedState};
 pub use count::{Counts, count};
 pub use layer::MoeStats;
 pub use network::{Network, Outcome, State, Training};

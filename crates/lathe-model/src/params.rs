@@ -1,5 +1,7 @@
 //! Parameters by name, their gradients, and how they are made.
 
+use crate::composed::Graph;
+use candle_core::{Result, Tensor};
 use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm, gemm_finish};
 use lathe_ops::linear;
 use rand::{RngExt, SeedableRng};
@@ -20,7 +22,7 @@ pub struct Param {
 
 /// Which parameter of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ParamId(usize);
+pub struct ParamId(pub(crate) usize);
 
 /// All parameters of a network, in the order in which they were made.
 #[derive(Debug, Default)]
@@ -271,6 +273,17 @@ impl Linear {
             }
             finish(y);
         });
+    }
+
+    /// [`Self::forward`] as a graph.
+    pub fn composed(&self, graph: &Graph<'_>, x: &Tensor) -> Result<Tensor> {
+        let w = graph.var(self.weight);
+        let w = match self.layout {
+            Layout::InOut => w.narrow(1, self.first, self.outputs)?.contiguous()?,
+            Layout::OutIn => w.narrow(0, self.first, self.outputs)?.t()?,
+        };
+        let bias = self.bias.map(|bias| graph.var(bias).narrow(0, self.first, self.outputs)).transpose()?;
+        linear::composed(x, &w, bias.as_ref())
     }
 
     /// dx = dy W^T, or added to it.

@@ -13,8 +13,10 @@
 //! | transformer_xl | 5 D A + 2 A | 2 D A (2 T + 3 (M + T)) + 3 * 2 T (M + T) A |
 
 use super::{BYTES, Build, DEVIATION, Names, memory_bytes, norm_deviation, output_deviation};
+use crate::composed::Graph;
 use crate::layer::{Cache, LayerState, NormParams, Pass, Saved, Sublayer};
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
+use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_WIDTH, Positions, Result, Setting};
 use lathe_ops::attention::{self, Gradients, Inputs, Mask, Relative, RelativeGradients, Rows, Shape};
 use lathe_ops::buffer::Buf;
@@ -243,6 +245,14 @@ impl Sublayer for AbsoluteAttention {
         dinput
     }
 
+    fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> candle_core::Result<Tensor> {
+        let a = self.heads * self.d_head;
+        let qkv = self.qkv.composed(graph, input)?.reshape((graph.batch, graph.len, 3 * a))?;
+        let [q, k, v] = [0, 1, 2].map(|i| qkv.narrow(2, i * a, a));
+        let context = attention::composed(self.heads, Mask::Causal, [&q?, &k?, &v?], None)?;
+        self.out.composed(graph, &context.reshape(((), a))?)
+    }
+
     fn linears(&mut self) -> Vec<&mut Linear> {
         vec![&mut self.qkv, &mut self.out]
     }
@@ -395,6 +405,20 @@ impl Sublayer for RelativeAttention {
             dinput[behind..].iter_mut().zip(dpresent).for_each(|(to, from)| *to += from);
         }
         dinput
+    }
+
+    fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> candle_core::Result<Tensor> {
+        let a = self.heads * self.d_head;
+        let keys = input.dim(0)? / graph.batch;
+        let present = input.reshape((graph.batch, keys, self.d))?.narrow(1, keys - graph.len, graph.len)?;
+        let q = self.q.composed(graph, &present.reshape(((), self.d))?)?.reshape((graph.batch, graph.len, a))?;
+        let kv = self.kv.composed(graph, input)?.reshape((graph.batch, keys, 2 * a))?;
+        let (k, v) = (kv.narrow(2, 0, a)?, kv.narrow(2, a, a)?);
+        let distances = graph.distances.as_ref().expect("a transformer_xl has distances");
+        let r = self.r.composed(graph, &distances.narrow(0, distances.dim(0)? - keys, keys)?)?;
+        let (to_keys, to_positions) = (graph.var(self.u).flatten_all()?, graph.var(self.v).flatten_all()?);
+        let context = attention::composed(self.heads, self.mask, [&q, &k, &v], Some([&r, &to_keys, &to_positions]))?;
+        self.out.composed(graph, &context.reshape(((), a))?)
     }
 
     fn linears(&mut self) -> Vec<&mut Linear> {

@@ -9,8 +9,10 @@
 //! | gated | 3 D F | 6 T D F |
 
 use super::{BYTES, Build, DEVIATION, Names, memory_bytes, norm_deviation, output_deviation};
+use crate::composed::Graph;
 use crate::layer::{LayerState, NormParams, Pass, Saved, Sublayer};
 use crate::params::{Builder, Grads, Init, Layout, Linear};
+use candle_core::Tensor;
 use lathe_core::{Activation, Block, BlockKind, Cost, Domain, Frame, Knob, MAX_INNER, Positions, Result, Setting};
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
@@ -189,6 +191,11 @@ impl Sublayer for FfnLayer {
         self.up.backward_input(pass.params, &dh, &mut dinput, false);
         self.up.backward_params(input, &dh, grads);
         dinput
+    }
+
+    fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> candle_core::Result<Tensor> {
+        let h = self.up.composed(graph, input)?;
+        self.down.composed(graph, &activation::composed(self.act, self.gated, &h)?)
     }
 
     fn linears(&mut self) -> Vec<&mut Linear> {

@@ -7,14 +7,16 @@
 //! | experts * (2 D F + F + D) + D * experts | 2 T D experts + top_k * 4 T D F |
 
 use super::{BYTES, Build, DEVIATION, Names, ffn, memory_bytes, norm_deviation, output_deviation};
+use crate::composed::Graph;
 use crate::layer::{LayerState, MoeStats, NormParams, Pass, Saved, Sublayer};
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
+use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_INNER, Positions, Result, Setting};
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm_grouped};
 use lathe_ops::linear;
-use lathe_ops::moe::Routing;
+use lathe_ops::moe::{self, Routing};
 
 pub(super) struct Moe;
 
@@ -173,6 +175,12 @@ impl Experts {
         }
     }
 
+    /// y = x W + b of one expert, as a graph.
+    fn composed(&self, graph: &Graph<'_>, expert: usize, x: &Tensor) -> candle_core::Result<Tensor> {
+        let bias = self.bias.map(|bias| graph.var(bias).get(expert)).transpose()?;
+        linear::composed(x, &graph.var(self.weight).get(expert)?, bias.as_ref())
+    }
+
     /// dx = dy W^T.
     fn backward_input(&self, params: &Params, routing: &Routing, dy: &[f32], dx: &mut [f32]) {
         let products = cut(dx, routing, self.inputs).into_iter().enumerate().map(|(e, c)| Product {
@@ -276,6 +284,16 @@ impl Sublayer for MoeLayer {
         self.gate.backward_params(input, &dlogits, grads);
         self.gate.backward_input(pass.params, &dlogits, &mut dinput, true);
         dinput
+    }
+
+    fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> candle_core::Result<Tensor> {
+        let logits = self.gate.composed(graph, input)?;
+        let (out, balance) = moe::composed(input, &logits, self.top_k, self.renormalise, |expert, x| {
+            let h = self.up.composed(graph, expert, x)?;
+            self.down.composed(graph, expert, &activation::composed(self.act, self.gated, &h)?)
+        })?;
+        graph.add_balance(balance);
+        Ok(out)
     }
 
     fn linears(&mut self) -> Vec<&mut Linear> {

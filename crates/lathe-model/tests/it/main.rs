@@ -1,6 +1,7 @@
 //! Integration tests of the architecture language with the real blocks.
 
 mod bad_input;
+mod composed;
 mod folder;
 mod notation;
 mod papers;

@@ -1,0 +1,155 @@
+//! A network as a graph of candle's operators: slower than the fused path and equal to it, on any device of candle, in
+//! f32 or f64, without dropout. Its graph reaches what the fused path does not compute: gradients of activations, and,
+//! where candle is told to keep the graph of gradients (`CANDLE_GRAD_DO_NOT_DETACH=1` in the environment), products
+//! with the Hessian.
+
+use crate::layer::LayerState;
+use crate::network::{Network, Training, distances};
+use crate::params::ParamId;
+use candle_core::{DType, Device, Result, Tensor, Var};
+use lathe_core::Positions;
+use lathe_ops::{embedding, loss};
+use std::cell::RefCell;
+
+/// A network whose weights are variables of candle.
+pub struct Composed<'a> {
+    network: &'a Network,
+    /// In the order of the parameters; tied weights are one.
+    vars: Vec<Var>,
+    dtype: DType,
+    device: Device,
+}
+
+/// What a composed network carries from segment to segment.
+#[derive(Debug, Clone)]
+pub struct ComposedState {
+    /// [B, M, D] of each layer that has one.
+    memories: Vec<Option<Tensor>>,
+    position: usize,
+}
+
+/// What a block adds to the hidden states, [B * T, D].
+#[derive(Debug)]
+pub struct Activation {
+    /// The numbers.
+    pub value: Tensor,
+    /// A zero that was added to them: its gradient is theirs.
+    pub probe: Var,
+}
+
+/// What a pass has in common for all layers.
+pub(crate) struct Graph<'a> {
+    vars: &'a [Var],
+    /// B
+    pub batch: usize,
+    /// T
+    pub len: usize,
+    /// transformer_xl: the embedded distances [M + T, D], farthest first.
+    pub distances: Option<Tensor>,
+    balances: RefCell<Vec<Tensor>>,
+    activations: RefCell<Vec<Activation>>,
+}
+
+impl Graph<'_> {
+    /// A parameter.
+    pub fn var(&self, id: ParamId) -> &Tensor {
+        &self.vars[id.0]
+    }
+
+    /// Notes the balance loss of a mixture of experts.
+    pub fn add_balance(&self, balance: Tensor) {
+        self.balances.borrow_mut().push(balance);
+    }
+
+    /// Notes an activation, and gives it with its probe.
+    pub fn probe(&self, value: Tensor) -> Result<Tensor> {
+        let probe = Var::from_tensor(&value.zeros_like()?)?;
+        let with = (&value + probe.as_tensor())?;
+        self.activations.borrow_mut().push(Activation { value, probe });
+        Ok(with)
+    }
+}
+
+impl<'a> Composed<'a> {
+    /// The weights that the network has now, as f32 or f64 on a device.
+    pub fn new(network: &'a Network, dtype: DType, device: &Device) -> Result<Self> {
+        let var = |param: &crate::Param| {
+            let weights = Tensor::from_slice(&param.data, param.shape.as_slice(), device)?;
+            Var::from_tensor(&weights.to_dtype(dtype)?)
+        };
+        let vars = network.params().iter().map(var).collect::<Result<_>>()?;
+        Ok(Self { network, vars, dtype, device: device.clone() })
+    }
+
+    /// The weights by name, in the order of the network's parameters.
+    pub fn vars(&self) -> impl Iterator<Item = (&str, &Var)> {
+        self.network.params().iter().map(|param| param.name.as_str()).zip(&self.vars)
+    }
+
+    /// The state to begin with, as [`Network::memory`].
+    pub fn memory(&self, batch: usize) -> Result<ComposedState> {
+        let width = self.network.model.frame.d_model as usize;
+        let memory = |state: LayerState| match state {
+            LayerState::Memory(memory) if !memory.is_empty() => {
+                let shape = (batch, memory.len() / batch / width, width);
+                Tensor::zeros(shape, self.dtype, &self.device).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let memories = self.network.layers.iter().map(|layer| memory(layer.memory(batch))).collect::<Result<_>>()?;
+        Ok(ComposedState { memories, position: 0 })
+    }
+
+    fn graph(&self, batch: usize, len: usize) -> Result<Graph<'_>> {
+        let frame = &self.network.model.frame;
+        let distances = (frame.backbone.positions == Positions::Relative)
+            .then(|| {
+                let distances = distances(frame, frame.mem_len as usize + len);
+                Tensor::from_slice(&distances, ((), frame.d_model as usize), &self.device)?.to_dtype(self.dtype)
+            })
+            .transpose()?;
+        let (balances, activations) = (RefCell::default(), RefCell::default());
+        Ok(Graph { vars: &self.vars, batch, len, distances, balances, activations })
+    }
+
+    fn output(&self, graph: &Graph<'_>, ids: &[u32], state: &mut ComposedState) -> Result<Tensor> {
+        let network = self.network;
+        let mut x = network.embedding.composed(graph, ids)?;
+        if let Some(positions) = network.positions {
+            let places: Vec<u32> = (0..ids.len()).map(|i| (state.position + i % graph.len) as u32).collect();
+            x = (x + embedding::composed(graph.var(positions), &places, 1.0)?)?;
+        }
+        for (layer, memory) in network.layers.iter().zip(&mut state.memories) {
+            x = layer.composed(graph, &x, memory)?;
+        }
+        state.position += graph.len;
+        if let Some(norm) = network.final_norm {
+            x = norm.composed(graph, &x)?;
+        }
+        network.head.composed(graph, &x)
+    }
+
+    /// As [`Network::logits`].
+    pub fn logits(&self, ids: &[u32], batch: usize, state: &mut ComposedState) -> Result<Tensor> {
+        self.output(&self.graph(batch, ids.len() / batch)?, ids, state)
+    }
+
+    /// The number whose gradients [`Network::train`] adds up without dropout: `scale` times the losses of all targets,
+    /// and the balance losses; and what each block added on the way.
+    pub fn loss(
+        &self,
+        ids: &[u32],
+        targets: &[u32],
+        batch: usize,
+        state: &mut ComposedState,
+        training: &Training,
+    ) -> Result<(Tensor, Vec<Activation>)> {
+        let graph = self.graph(batch, ids.len() / batch)?;
+        let logits = self.output(&graph, ids, state)?;
+        let mut total = (loss::composed(&logits, targets)?.sum_all()? * f64::from(training.scale))?;
+        for balance in graph.balances.take() {
+            total = (total + balance * f64::from(training.balance))?;
+        }
+        Ok((total, graph.activations.take()))
+    }
+}
