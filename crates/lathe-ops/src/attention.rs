@@ -79,7 +79,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// What relative scores need: projected positions r [S, A], and the biases u and v [A].
+/// What relative scores need: projected positions r `[S, A]`, and the biases u and v `[A]`.
 #[derive(Clone, Copy)]
 pub struct Relative<'a> {
     /// Row p: distance S - 1 - p.
@@ -128,7 +128,7 @@ pub struct Gradients<'a> {
     pub relative: Option<RelativeGradients<'a>>,
 }
 
-/// Gradients of r [S, A] (overwritten), u and v [A] (added to).
+/// Gradients of r `[S, A]` (overwritten), u and v `[A]` (added to).
 #[allow(missing_docs)]
 pub struct RelativeGradients<'a> {
     pub dr: &'a mut [f32],
@@ -173,8 +173,8 @@ pub fn backward(shape: &Shape, inputs: &Inputs<'_>, probabilities: &[f32], dout:
     }
 }
 
-/// [`forward`] as a graph: [B, T, A] from q [B, T, A], k and v [B, S, A], and for relative scores r [S, A], u [A] and
-/// v [A]. Every query has to see a key.
+/// [`forward`] as a graph: [B, T, A] from q [B, T, A], k and v [B, S, A], and for relative scores r [S, A], u and v
+/// `[A]`. Every query has to see a key.
 pub fn composed(heads: usize, mask: Mask, [q, k, v]: [&Tensor; 3], relative: Option<[&Tensor; 3]>) -> Result<Tensor> {
     let (batch, queries, a) = q.dims3()?;
     let keys = k.dim(1)?;

@@ -3,7 +3,7 @@
 use crate::parallel;
 use candle_core::{Result, Tensor};
 
-/// out[i] = table[ids[i]] * scale, or added to what is there.
+/// `out[i] = table[ids[i]] * scale`
 pub fn gather(table: &[f32], width: usize, ids: &[u32], scale: f32, out: &mut [f32]) {
     parallel::rows(out, width, |row, out| {
         let from = &table[ids[row] as usize * width..][..width];
@@ -11,7 +11,7 @@ pub fn gather(table: &[f32], width: usize, ids: &[u32], scale: f32, out: &mut [f
     });
 }
 
-/// dtable[ids[i]] += dout[i] * scale, in the order of the tokens.
+/// `dtable[ids[i]] += dout[i] * scale`, in the order of the tokens.
 pub fn scatter(dout: &[f32], width: usize, ids: &[u32], scale: f32, dtable: &mut [f32]) {
     for (row, &id) in ids.iter().enumerate() {
         let from = &dout[row * width..][..width];

@@ -7,7 +7,7 @@ use candle_core::{D, Result, Tensor};
 /// A token whose loss does not count.
 pub const IGNORE: u32 = u32::MAX;
 
-/// Per row: -log softmax(logits)[target] into `losses` (0 where ignored), and the gradient of
+/// Per row: `-log softmax(logits)[target]` into `losses` (0 where ignored), and the gradient of
 /// `scale` * its sum in the place of the logits.
 pub fn cross_entropy(logits: &mut [f32], width: usize, targets: &[u32], scale: f32, losses: &mut [f32]) {
     rows(logits, width, losses, |row, logits| {
@@ -23,7 +23,7 @@ pub fn cross_entropy(logits: &mut [f32], width: usize, targets: &[u32], scale: f
     });
 }
 
-/// Per row: -log softmax(logits)[target]; the logits stay.
+/// Per row: `-log softmax(logits)[target]`; the logits stay.
 pub fn negative_log_likelihood(logits: &mut [f32], width: usize, targets: &[u32], losses: &mut [f32]) {
     rows(logits, width, losses, |row, logits| match targets[row] {
         IGNORE => 0.0,
@@ -42,7 +42,7 @@ pub fn log_softmax(logits: &mut [f32], width: usize) {
     });
 }
 
-/// [`cross_entropy`] as a graph: the losses [N] of logits [N, V].
+/// [`cross_entropy`] as a graph: the losses `[N]` of logits `[N, V]`.
 pub fn composed(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     let (device, width) = (logits.device(), logits.dim(1)?);
     let column = |target: u32| if target == IGNORE { 0 } else { target };

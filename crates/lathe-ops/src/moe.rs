@@ -106,12 +106,12 @@ impl Routing {
         experts as f32 * self.loads().into_iter().enumerate().map(|(e, load)| share(load) * mean(e)).sum::<f32>()
     }
 
-    /// out[a] = x[token of a]: the rows of the assignments.
+    /// `out[a] = x[token of a]`: the rows of the assignments.
     pub fn gather(&self, x: &[f32], width: usize, out: &mut [f32]) {
         parallel::rows(out, width, |a, out| out.copy_from_slice(&x[self.tokens[a] as usize * width..][..width]));
     }
 
-    /// out[t] = sum over t's assignments of weight * y[a].
+    /// `out[t]` = sum over t's assignments of `weight * y[a]`.
     pub fn combine(&self, y: &[f32], width: usize, out: &mut [f32]) {
         parallel::rows(out, width, |t, out| {
             out.fill(0.0);
@@ -122,7 +122,7 @@ impl Routing {
         });
     }
 
-    /// dy[a] = weight * dout[token of a].
+    /// `dy[a] = weight * dout[token of a]`
     pub fn combine_backward(&self, dout: &[f32], width: usize, dy: &mut [f32]) {
         parallel::rows(dy, width, |a, dy| {
             let (weight, dout) = (self.weights[a], &dout[self.tokens[a] as usize * width..][..width]);
@@ -130,7 +130,7 @@ impl Routing {
         });
     }
 
-    /// dx[t] = sum over t's assignments of drows[a]: the backward of [`Self::gather`].
+    /// `dx[t]` = sum over t's assignments of `drows[a]`: the backward of [`Self::gather`].
     pub fn gather_backward(&self, drows: &[f32], width: usize, dx: &mut [f32]) {
         parallel::rows(dx, width, |t, dx| {
             dx.fill(0.0);

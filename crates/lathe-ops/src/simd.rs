@@ -1,7 +1,7 @@
 //! Loops that the compiler turns into the widest instructions of the CPU it runs on.
 //!
 //! [`simd!`] compiles a function once per level of [`crate::cpu`] and chooses at run time. Sums go through
-//! [`Lanes`], since the compiler may not reorder additions by itself.
+//! [`sum2`], since the compiler may not reorder additions by itself.
 
 /// Compiles a function once for each level of instructions and calls the best one.
 macro_rules! simd {
