@@ -1,7 +1,7 @@
 //! Register tiles: a few rows of A by `nr` columns of B, all of a block's depth.
 
 use super::matrix::MatMut;
-use super::pack::Lhs;
+use super::pack::LINE;
 use crate::cpu::{self, Level};
 
 /// A kernel for one level of instructions.
@@ -18,9 +18,8 @@ pub(super) struct Kernel {
 
 /// One tile: C (rows x cols) = or += A (rows x depth) B (depth x nr).
 struct Tile {
+    /// Columns of 16 places, of which the first count.
     a: *const f32,
-    row_stride: usize,
-    col_stride: usize,
     b: *const f32,
     depth: usize,
     c: *mut f32,
@@ -50,52 +49,32 @@ pub(super) fn best() -> &'static Kernel {
 
 impl Kernel {
     /// Computes one tile of at most `mr` rows and `nr` columns.
-    pub fn tile(&self, a: Lhs<'_>, b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool) {
+    pub fn tile(&self, a: &[f32], b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool) {
         let (rows, cols) = (c.rows(), c.cols());
-        assert!((1..=self.mr).contains(&rows) && (1..=self.nr).contains(&cols) && depth > 0);
-        assert!(a.data.len() > (rows - 1) * a.row_stride + (depth - 1) * a.col_stride);
-        assert!(b.len() >= depth * self.nr && self.level <= cpu::level());
+        assert!((1..=self.mr).contains(&rows) && (1..=self.nr).contains(&cols));
+        assert!(a.len() >= depth * LINE && b.len() >= depth * self.nr && self.level <= cpu::level());
         let (pointer, c_stride) = c.raw();
-        let tile = Tile {
-            a: a.data.as_ptr(),
-            row_stride: a.row_stride,
-            col_stride: a.col_stride,
-            b: b.as_ptr(),
-            depth,
-            c: pointer,
-            c_stride,
-            cols,
-            accumulate,
-        };
+        let tile = Tile { a: a.as_ptr(), b: b.as_ptr(), depth, c: pointer, c_stride, cols, accumulate };
         // SAFETY: the CPU has the kernel's level; A, B and C hold every entry of the tile, as asserted above,
         // and C is borrowed uniquely.
         unsafe { (self.run)(rows, &tile) }
     }
 }
 
-/// Calls `$tile::<ROWS, BY_ROWS>` for the tile's number of rows and layout of A, both known to the compiler.
+/// Calls `tile::<ROWS>` for the tile's number of rows, which the compiler then knows.
 macro_rules! for_rows {
     ($rows:expr, $tile:expr, [$($n:literal)*]) => {
-        match ($rows, $tile.col_stride == 1) {
+        match $rows {
             // SAFETY: the caller has the features and vouches for the tile.
-            $(($n, true) => unsafe { tile::<$n, true>($tile) },
-            // SAFETY: as above.
-              ($n, false) => unsafe { tile::<$n, false>($tile) },)*
+            $($n => unsafe { tile::<$n>($tile) },)*
             _ => unreachable!("a tile has at most `mr` rows"),
         }
     };
 }
 
-/// Offset of entry (r, p) of A; one of the strides is 1, known from the layout.
-macro_rules! a_at {
-    ($t:expr, $by_rows:expr, $r:expr, $p:expr) => {
-        if $by_rows { $r * $t.row_stride + $p } else { $r + $p * $t.col_stride }
-    };
-}
-
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::Tile;
+    use super::{LINE, Tile};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f")]
@@ -104,16 +83,21 @@ mod avx512 {
     }
 
     #[target_feature(enable = "avx512f")]
-    unsafe fn tile<const ROWS: usize, const BY_ROWS: bool>(t: &Tile) {
+    unsafe fn tile<const ROWS: usize>(t: &Tile) {
         let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
-        // SAFETY: A has ROWS by `depth` entries at its strides, B `depth` rows of 32; the masks keep loads and
+        // SAFETY: A has `depth` columns of 16, B `depth` rows of 32; the masks keep loads and
         // stores of C to its `cols` columns.
         unsafe {
+            // C is wanted at the end, when waiting for it would stop everything.
+            for r in 0..ROWS {
+                _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(r * t.c_stride).cast());
+                _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(r * t.c_stride + 16).cast());
+            }
             for p in 0..t.depth {
                 let b0 = _mm512_loadu_ps(t.b.add(32 * p));
                 let b1 = _mm512_loadu_ps(t.b.add(32 * p + 16));
                 for r in 0..ROWS {
-                    let a = _mm512_set1_ps(*t.a.add(a_at!(t, BY_ROWS, r, p)));
+                    let a = _mm512_set1_ps(*t.a.add(LINE * p + r));
                     sums[r][0] = _mm512_fmadd_ps(a, b0, sums[r][0]);
                     sums[r][1] = _mm512_fmadd_ps(a, b1, sums[r][1]);
                 }
@@ -135,7 +119,7 @@ mod avx512 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::Tile;
+    use super::{LINE, Tile};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx2,fma")]
@@ -144,15 +128,15 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn tile<const ROWS: usize, const BY_ROWS: bool>(t: &Tile) {
+    unsafe fn tile<const ROWS: usize>(t: &Tile) {
         let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
-        // SAFETY: A has ROWS by `depth` entries at its strides, B `depth` rows of 16.
+        // SAFETY: A has `depth` columns of 16, B `depth` rows of 16.
         unsafe {
             for p in 0..t.depth {
                 let b0 = _mm256_loadu_ps(t.b.add(16 * p));
                 let b1 = _mm256_loadu_ps(t.b.add(16 * p + 8));
                 for r in 0..ROWS {
-                    let a = _mm256_set1_ps(*t.a.add(a_at!(t, BY_ROWS, r, p)));
+                    let a = _mm256_set1_ps(*t.a.add(LINE * p + r));
                     sums[r][0] = _mm256_fmadd_ps(a, b0, sums[r][0]);
                     sums[r][1] = _mm256_fmadd_ps(a, b1, sums[r][1]);
                 }
@@ -171,20 +155,20 @@ mod avx2 {
 }
 
 mod portable {
-    use super::Tile;
+    use super::{LINE, Tile};
 
     pub unsafe fn run(rows: usize, t: &Tile) {
         for_rows!(rows, t, [1 2 3 4])
     }
 
-    unsafe fn tile<const ROWS: usize, const BY_ROWS: bool>(t: &Tile) {
+    unsafe fn tile<const ROWS: usize>(t: &Tile) {
         let mut sums = [[0.0f32; 16]; ROWS];
         for p in 0..t.depth {
             // SAFETY: B has `depth` rows of 16.
             let b = unsafe { &*t.b.add(16 * p).cast::<[f32; 16]>() };
             for (r, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: A has ROWS by `depth` entries at its strides.
-                let a = unsafe { *t.a.add(a_at!(t, BY_ROWS, r, p)) };
+                // SAFETY: A has `depth` columns of 16.
+                let a = unsafe { *t.a.add(LINE * p + r) };
                 for (sum, &b) in sums.iter_mut().zip(b) {
                     *sum += a * b;
                 }

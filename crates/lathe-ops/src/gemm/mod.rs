@@ -1,7 +1,7 @@
 //! Single-precision matrix products: C = A B or C += A B, any strides, several threads.
 //!
 //! The scheme is Goto's: B is packed into panels of `nr` columns that a register tile reads one row at a
-//! time; A is copied so that its rows do not fall onto the same cache lines. Threads own disjoint parts of
+//! time, and A into panels of 16 rows that it reads one column at a time. Threads own disjoint parts of
 //! C, and each entry of C is summed in one fixed order, so the result does not depend on timing.
 
 mod kernel;
@@ -11,16 +11,17 @@ mod pack;
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
 
+use crate::buffer::Buf;
 use kernel::Kernel;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// Depth of a block: how many columns of A and rows of B are packed at a time.
+/// Depth of a block: how many columns of A and rows of B a tile goes through at a time.
 const KC: usize = 512;
-/// Rows of A that are packed at a time, about.
+/// The most rows of A that a piece of work has: with their depth they fit into the second-level cache.
 const MC: usize = 168;
-/// Columns of B that are packed at a time.
-const NC: usize = 512;
+/// The fewest rows that are worth a piece of their own.
+const MIN_ROWS: usize = 42;
 
 /// The right-hand side of a product: a matrix, or one that was packed before.
 #[derive(Clone, Copy)]
@@ -80,6 +81,9 @@ pub fn gemm_serial<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumul
 /// As [`Finish`], with the product's number before the rest.
 pub type GroupFinish<'a> = &'a (dyn Fn(usize, usize, usize, &mut [f32]) + Sync);
 
+/// As [`Finish`], with the number of the product first.
+pub type FinishGrouped<'a> = &'a (dyn Fn(usize, usize, usize, &mut [f32]) + Sync);
+
 /// One product of a group: C = A B, or added to C.
 #[allow(missing_docs)]
 pub struct Product<'a> {
@@ -91,32 +95,43 @@ pub struct Product<'a> {
 
 /// Several products at once: all are cut into pieces, which the threads share, so that neither many small ones nor
 /// one large one leaves a thread without work.
-pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<GroupFinish<'_>>) {
+pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>>) {
     let kernel = kernel::best();
     let flops = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
-    let piece = (products.iter().map(flops).sum::<usize>() / (4 * rayon::current_num_threads())).max(1 << 16);
+    let piece = (products.iter().map(flops).sum::<usize>() / (6 * rayon::current_num_threads())).max(1 << 16);
+    let mut buffers: Vec<Buf> = products.iter().map(|_| Buf::default()).collect();
+    let to_pack: Vec<(usize, Rhs<'_>)> = products.iter().map(|p| (p.c.rows(), p.b)).collect();
+    to_pack.into_par_iter().zip(&mut buffers).for_each(|((rows, b), buffer)| {
+        if let (1.., Rhs::Mat(b)) = (rows, b) {
+            pack::pack_b(b, kernel.nr, 1, buffer);
+        }
+    });
     let mut pieces = Vec::new();
-    for (i, product) in products.into_iter().enumerate() {
+    for ((i, product), buffer) in products.into_iter().enumerate().zip(&buffers) {
         let (m, n) = (product.c.rows(), product.c.cols());
         if m == 0 || n == 0 {
             continue;
         }
         let parts = flops(&product).div_ceil(piece).max(1);
-        let across = parts.min(n.div_ceil(8 * kernel.nr));
-        let down = parts.div_ceil(across).min(m.div_ceil(MC));
+        let across = parts.min(n.div_ceil(4 * kernel.nr));
+        let down = parts.div_ceil(across).min(m.div_ceil(MIN_ROWS));
         let Product { c, a, b, accumulate } = product;
+        let panels = match b {
+            Rhs::Packed(b) => b.panels(),
+            Rhs::Mat(_) => pack::aligned(buffer),
+        };
         for (row, col, part) in c.split(&split(m, down, 1), &split(n, across, kernel.nr)) {
-            pieces.push((i, a, b, accumulate, row, col, part));
+            pieces.push((i, a, panels, n, accumulate, row, col, part));
         }
     }
-    pieces.into_par_iter().for_each(|(i, a, b, accumulate, row, col, part)| {
+    pieces.into_par_iter().for_each(|(i, a, panels, n, accumulate, row, col, part)| {
         let of_product = |row: usize, col: usize, values: &mut [f32]| {
             if let Some(finish) = finish {
                 finish(i, row, col, values);
             }
         };
         let finish: Option<Finish<'_>> = finish.is_some().then_some(&of_product);
-        Job { kernel, a, b, accumulate, finish }.part(part, row, col);
+        Job { kernel, a, panels, n, accumulate, finish }.part(part, row, col);
     });
 }
 
@@ -133,38 +148,33 @@ fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<F
         return;
     }
     let kernel = kernel::best();
-    let job = Job { kernel, a, b, accumulate, finish };
     // Below this much work a second thread costs more than it saves.
     let threads = threads.min(2 * m * n * k / 400_000 + 1);
-    let (down, across) = grid(m, n, threads, kernel);
+    let mut buffer = Buf::default();
+    let panels = match b {
+        Rhs::Packed(b) => b.panels(),
+        Rhs::Mat(b) => pack::pack_b(b, kernel.nr, threads, &mut buffer),
+    };
+    let job = Job { kernel, a, panels, n, accumulate, finish };
+    let (down, across) = grid(m, n, k, threads, kernel);
     if down * across == 1 {
         return job.part(c, 0, 0);
     }
-    let row_ends = split(m, down, 1);
-    let col_ends = split(n, across, kernel.nr);
-    let parts = c.split(&row_ends, &col_ends);
-    rayon::scope(|scope| {
-        for (row, col, part) in parts {
-            let job = &job;
-            scope.spawn(move |_| job.part(part, row, col));
-        }
-    });
+    let parts = c.split(&split(m, down, 1), &split(n, across, kernel.nr));
+    parts.into_par_iter().for_each(|(row, col, part)| job.part(part, row, col));
 }
 
-/// Cuts C into `down` by `across` parts, as many as threads, such that packing is least: a part packs its
-/// rows of A and its columns of B (unless they are packed), so parts should be square.
-fn grid(m: usize, n: usize, threads: usize, kernel: &Kernel) -> (usize, usize) {
-    let panels = n.div_ceil(kernel.nr);
-    (1..=threads)
-        .filter(|down| threads.is_multiple_of(*down))
-        .map(|down| (down, threads / down))
-        .filter(|&(down, across)| down <= m && across <= panels)
-        .min_by_key(|&(down, across)| {
-            // The largest part decides; then the edges.
-            let (rows, cols) = (m.div_ceil(down), panels.div_ceil(across) * kernel.nr);
-            (rows * cols * 16 / (m * n).max(1), rows + cols)
-        })
-        .unwrap_or((1, 1))
+/// Cuts C into `down` by `across` pieces, several for each thread, so that one that is slowed down by others does less.
+/// Pieces are rows first, since a piece copies its rows of A but only reads B.
+fn grid(m: usize, n: usize, k: usize, threads: usize, kernel: &Kernel) -> (usize, usize) {
+    let by_cache = m.div_ceil(MC);
+    if threads == 1 {
+        return (by_cache, 1);
+    }
+    let wanted = (2 * m * n * k / 2_000_000).clamp(threads, 6 * threads);
+    let down = wanted.min(m / MIN_ROWS).max(by_cache);
+    let across = wanted.div_ceil(down).min(n.div_ceil(2 * kernel.nr));
+    (down, across)
 }
 
 /// Ends of `parts` nearly equal parts of `total`, each but the last a multiple of `unit`.
@@ -176,76 +186,62 @@ fn split(total: usize, parts: usize, unit: usize) -> Vec<usize> {
 struct Job<'a> {
     kernel: &'static Kernel,
     a: Mat<'a>,
-    b: Rhs<'a>,
+    /// B, packed.
+    panels: &'a [f32],
+    /// Columns of B.
+    n: usize,
     accumulate: bool,
     finish: Option<Finish<'a>>,
 }
 
 thread_local! {
-    static BUFFERS: RefCell<[pack::Buffer; 2]> = const { RefCell::new([pack::Buffer::new(), pack::Buffer::new()]) };
+    static A_BUFFER: RefCell<pack::Buffer> = const { RefCell::new(pack::Buffer::new()) };
 }
 
 impl Job<'_> {
     /// Computes the part of C that begins at (row, col).
     fn part(&self, mut c: MatMut<'_>, row: usize, col: usize) {
-        BUFFERS.with_borrow_mut(|[a_buffer, b_buffer]| self.blocks(&mut c, row, col, a_buffer, b_buffer));
+        A_BUFFER.with_borrow_mut(|buffer| {
+            let rows = c.rows();
+            for m0 in (0..rows).step_by(MC) {
+                self.rows(&mut c, (m0, MC.min(rows - m0)), row, col, buffer);
+            }
+        });
     }
 
-    fn blocks(
-        &self,
-        c: &mut MatMut<'_>,
-        row: usize,
-        col: usize,
-        a_buffer: &mut pack::Buffer,
-        b_buffer: &mut pack::Buffer,
-    ) {
+    /// Computes `mc` rows of a part from `m0` on.
+    fn rows(&self, c: &mut MatMut<'_>, (m0, mc): (usize, usize), row: usize, col: usize, buffer: &mut pack::Buffer) {
         let kernel = self.kernel;
-        let (m, n, k) = (c.rows(), c.cols(), self.a.cols());
-        if k == 0 {
-            return self.empty(c, row, col);
-        }
-        let mc_max = m.div_ceil(m.div_ceil(MC));
-        for n0 in (0..n).step_by(NC) {
-            let nc = NC.min(n - n0);
-            for k0 in (0..k).step_by(KC) {
-                let kc = KC.min(k - k0);
-                let panels = match self.b {
-                    Rhs::Mat(b) => pack::pack_b(b, (k0, kc), (col + n0, nc), kernel.nr, b_buffer),
-                    Rhs::Packed(b) => b.panels((k0, kc), col + n0),
-                };
-                for m0 in (0..m).step_by(mc_max) {
-                    let mc = mc_max.min(m - m0);
-                    let a = pack::pack_a(self.a, (row + m0, mc), (k0, kc), kernel.mr, a_buffer);
-                    for (j, n1) in (n0..n0 + nc).step_by(kernel.nr).enumerate() {
-                        let b = &panels[j * kc * kernel.nr..][..kc * kernel.nr];
-                        let cols = kernel.nr.min(n0 + nc - n1);
-                        for (r0, rows) in pack::row_panels(mc, kernel.mr) {
-                            let tile = c.block(m0 + r0, n1, rows, cols);
-                            kernel.tile(a.rows(r0, rows), b, kc, tile, self.accumulate || k0 > 0);
-                        }
-                        if let Some(finish) = self.finish
-                            && k0 + kc == k
-                        {
-                            for r in m0..m0 + mc {
-                                finish(row + r, col + n1, c.row(r, n1, cols));
-                            }
-                        }
-                    }
+        let (n, k) = (c.cols(), self.a.cols());
+        let width = self.n.next_multiple_of(kernel.nr);
+        for k0 in (0..k).step_by(KC) {
+            let kc = KC.min(k - k0);
+            let a = pack::pack_a(self.a, (row + m0, mc), (k0, kc), kernel.mr, buffer);
+            for n1 in (0..n).step_by(kernel.nr) {
+                let b = &self.panels[k0 * width + (col + n1) * kc..][..kc * kernel.nr];
+                let cols = kernel.nr.min(n - n1);
+                for (a, (r0, rows)) in a.chunks_exact(kc * pack::LINE).zip(pack::row_panels(mc, kernel.mr)) {
+                    kernel.tile(a, b, kc, c.block(m0 + r0, n1, rows, cols), self.accumulate || k0 > 0);
+                }
+                if k0 + kc == k {
+                    self.finish(c, (m0, mc), (n1, cols), row, col);
                 }
             }
         }
+        if k == 0 {
+            // A product over nothing is 0.
+            if !self.accumulate {
+                c.block(m0, 0, mc, n).fill(0.0);
+            }
+            self.finish(c, (m0, mc), (0, n), row, col);
+        }
     }
 
-    /// A product over nothing is 0.
-    fn empty(&self, c: &mut MatMut<'_>, row: usize, col: usize) {
-        let (m, n) = (c.rows(), c.cols());
-        for r in 0..m {
-            let values = c.row(r, 0, n);
-            if !self.accumulate {
-                values.fill(0.0);
-            }
-            if let Some(finish) = self.finish {
-                finish(row + r, col, values);
+    /// Applies `finish` to a block that is complete.
+    fn finish(&self, c: &mut MatMut<'_>, (m0, mc): (usize, usize), (n0, nc): (usize, usize), row: usize, col: usize) {
+        if let Some(finish) = self.finish {
+            for r in m0..m0 + mc {
+                finish(row + r, col + n0, c.row(r, n0, nc));
             }
         }
     }
@@ -308,7 +304,9 @@ mod tests {
                     let storage: Vec<f32> = (0..k * m).map(|i| a.at(i % m, i / m)).collect();
                     let a_view = if a_t { Mat::new(&storage, k, m).t() } else { a };
                     let mut c = vec![0.0; m * n];
-                    let job = Job { kernel, a: a_view, b: Rhs::Mat(b), accumulate: false, finish: None };
+                    let mut buffer = Buf::default();
+                    let panels = pack::pack_b(b, kernel.nr, 1, &mut buffer);
+                    let job = Job { kernel, a: a_view, panels, n, accumulate: false, finish: None };
                     job.part(MatMut::new(&mut c, m, n), 0, 0);
                     for (i, &value) in c.iter().enumerate() {
                         let sum: f32 = (0..k).map(|p| a.at(i / n, p) * b.at(p, i % n)).sum();

@@ -2,6 +2,8 @@
 
 use super::matrix::Mat;
 use super::{KC, kernel};
+use crate::buffer::Buf;
+use rayon::prelude::*;
 
 /// A buffer aligned to cache lines, grown as needed and kept from product to product.
 pub(super) struct Buffer {
@@ -9,7 +11,7 @@ pub(super) struct Buffer {
 }
 
 /// Floats in a cache line.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 
 impl Buffer {
     pub const fn new() -> Self {
@@ -26,41 +28,65 @@ impl Buffer {
     }
 }
 
-/// Packs `kc` rows from `k0` and `nc` columns from `n0` of B into panels of `nr` columns, each row by row;
-/// the last panel is filled up with zeros.
-pub(super) fn pack_b<'a>(
-    b: Mat<'_>,
-    (k0, kc): (usize, usize),
-    (n0, nc): (usize, usize),
-    nr: usize,
-    buffer: &'a mut Buffer,
-) -> &'a [f32] {
-    let panels = nc.div_ceil(nr);
-    let out = buffer.take(panels * kc * nr);
-    fill_b(b, (k0, kc), (n0, nc), nr, out);
-    out
+/// Packs B into blocks of [`KC`] rows, each of panels of `nr` columns, each row by row; the last panel is filled up with
+/// zeros. Threads share the panels.
+pub(super) fn pack_b<'a>(b: Mat<'_>, nr: usize, threads: usize, buffer: &'a mut Buf) -> &'a [f32] {
+    let width = b.cols().next_multiple_of(nr);
+    *buffer = Buf::any(b.rows() * width + LINE);
+    let offset = buffer.as_ptr().align_offset(4 * LINE);
+    fill(b, nr, threads, &mut buffer[offset..offset + b.rows() * width]);
+    aligned(buffer)
 }
 
-fn fill_b(b: Mat<'_>, (k0, kc): (usize, usize), (n0, nc): (usize, usize), nr: usize, out: &mut [f32]) {
-    for (j, panel) in out.chunks_exact_mut(kc * nr).enumerate() {
-        let first = n0 + j * nr;
-        let cols = nr.min(n0 + nc - first);
-        if cols < nr {
-            panel.fill(0.0);
-        }
-        if b.row_major() {
-            for (p, row) in panel.chunks_exact_mut(nr).enumerate() {
-                row[..cols].copy_from_slice(b.row(k0 + p, first, cols));
+/// What [`pack_b`] packed.
+pub(super) fn aligned(buffer: &Buf) -> &[f32] {
+    let offset = buffer.as_ptr().align_offset(4 * LINE);
+    &buffer[offset.min(buffer.len())..]
+}
+
+fn fill(b: Mat<'_>, nr: usize, threads: usize, out: &mut [f32]) {
+    let width = b.cols().next_multiple_of(nr);
+    for (block, out) in out.chunks_mut((KC * width).max(1)).enumerate() {
+        let (k0, kc) = (block * KC, KC.min(b.rows() - block * KC));
+        let panel = |(j, panel): (usize, &mut [f32])| {
+            let cols = nr.min(b.cols() - j * nr);
+            match nr {
+                32 => fill_panel::<32>(b, (k0, kc), (j * nr, cols), panel),
+                16 => fill_panel::<16>(b, (k0, kc), (j * nr, cols), panel),
+                _ => unreachable!("kernels have 16 or 32 columns"),
             }
-        } else {
-            // Columns of B stand side by side in memory: turn them a block at a time.
-            for c0 in (0..cols).step_by(LINE) {
-                let width = LINE.min(cols - c0);
-                let columns: [&[f32]; LINE] =
-                    std::array::from_fn(|c| if c < width { b.col(k0, first + c0 + c, kc) } else { &[] });
-                transpose(&columns[..width], panel, nr, c0, kc);
+        };
+        match threads {
+            1 => out.chunks_exact_mut(kc * nr).enumerate().for_each(panel),
+            _ => out.par_chunks_exact_mut(kc * nr).with_min_len(4).enumerate().for_each(panel),
+        }
+    }
+}
+
+/// Packs one panel.
+fn fill_panel<const NR: usize>(b: Mat<'_>, (k0, kc): (usize, usize), (first, cols): (usize, usize), panel: &mut [f32]) {
+    if b.row_major() {
+        for (p, row) in panel.as_chunks_mut::<NR>().0.iter_mut().enumerate() {
+            let from = b.row(k0 + p, first, cols);
+            match <&[f32; NR]>::try_from(from) {
+                Ok(from) => *row = *from, // a few moves, where a copy of any length would be a call
+                Err(_) => {
+                    row[..cols].copy_from_slice(from);
+                    row[cols..].fill(0.0);
+                }
             }
         }
+        return;
+    }
+    if cols < NR {
+        panel.fill(0.0);
+    }
+    // Columns of B stand side by side in memory: turn them a block at a time.
+    for c0 in (0..cols).step_by(LINE) {
+        let width = LINE.min(cols - c0);
+        let columns: [&[f32]; LINE] =
+            std::array::from_fn(|c| if c < width { b.col(k0, first + c0 + c, kc) } else { &[] });
+        transpose(&columns[..width], panel, NR, c0, kc);
     }
 }
 
@@ -132,67 +158,34 @@ unsafe fn transpose_avx512(columns: [&[f32; LINE]; LINE], out: *mut f32, stride:
     }
 }
 
-/// A packed block of A.
-#[derive(Clone, Copy)]
-pub(super) struct PackedA<'a> {
-    data: &'a [f32],
-    layout: Layout,
-    kc: usize,
-}
-
-#[derive(Clone, Copy)]
-enum Layout {
-    /// Rows one after the other, `stride` apart.
-    Rows { stride: usize },
-    /// Panels of `mr` rows, each column by column.
-    Panels,
-}
-
-/// What a kernel reads of A: entry (r, p) is at `r * row_stride + p * col_stride`; one of them is 1.
-#[derive(Clone, Copy)]
-pub(super) struct Lhs<'a> {
-    pub data: &'a [f32],
-    pub row_stride: usize,
-    pub col_stride: usize,
-}
-
-/// Copies `mc` rows from `m0` and `kc` columns from `k0` of A: as rows with a stride that does not put them
-/// all onto the same cache lines, or, where columns stand side by side in memory, as panels.
+/// Copies `mc` rows from `m0` and `kc` columns from `k0` of A into panels of 16 rows, of which [`row_panels`] says how many
+/// count, each column by column: a kernel then reads them with one pointer.
 pub(super) fn pack_a<'a>(
     a: Mat<'_>,
     (m0, mc): (usize, usize),
     (k0, kc): (usize, usize),
     mr: usize,
     buffer: &'a mut Buffer,
-) -> PackedA<'a> {
-    if a.row_major() {
-        let stride = kc.next_multiple_of(LINE) + LINE;
-        let out = buffer.take(mc * stride);
-        for (r, row) in out.chunks_exact_mut(stride).enumerate() {
-            row[..kc].copy_from_slice(a.row(m0 + r, k0, kc));
+) -> &'a [f32] {
+    let out = buffer.take(mc.div_ceil(mr) * kc * LINE);
+    for (panel, (r0, rows)) in out.chunks_exact_mut(kc * LINE).zip(row_panels(mc, mr)) {
+        let first = m0 + r0;
+        if a.row_major() {
+            // Places for rows beyond the last hold it once more; nobody reads them.
+            let lines: [&[f32]; LINE] = std::array::from_fn(|r| a.row(first + r.min(rows - 1), k0, kc));
+            transpose(&lines, panel, LINE, 0, kc);
+            continue;
         }
-        return PackedA { data: out, layout: Layout::Rows { stride }, kc };
-    }
-    let out = buffer.take(mc * kc);
-    for (r0, rows) in row_panels(mc, mr) {
-        let panel = &mut out[r0 * kc..(r0 + rows) * kc];
-        for (p, values) in panel.chunks_exact_mut(rows).enumerate() {
-            values.copy_from_slice(a.col(m0 + r0, k0 + p, rows));
-        }
-    }
-    PackedA { data: out, layout: Layout::Panels, kc }
-}
-
-impl<'a> PackedA<'a> {
-    /// One of the panels of rows that [`row_panels`] gives.
-    pub fn rows(&self, first: usize, rows: usize) -> Lhs<'a> {
-        match self.layout {
-            Layout::Rows { stride } => Lhs { data: &self.data[first * stride..], row_stride: stride, col_stride: 1 },
-            Layout::Panels => {
-                Lhs { data: &self.data[first * self.kc..][..rows * self.kc], row_stride: 1, col_stride: rows }
+        let wide = if first + LINE <= a.rows() { LINE } else { rows };
+        for (p, to) in panel.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
+            let from = a.col(first, k0 + p, wide);
+            match <&[f32; LINE]>::try_from(from) {
+                Ok(from) => *to = *from,
+                Err(_) => to[..wide].copy_from_slice(from),
             }
         }
     }
+    out
 }
 
 /// Cuts rows into the fewest panels of at most `mr` rows, nearly equal: (first, rows).
@@ -206,29 +199,17 @@ pub(super) fn row_panels(rows: usize, mr: usize) -> impl Iterator<Item = (usize,
 
 /// A matrix packed once, to be the right-hand side of many products.
 pub struct Packed {
-    buffer: Buffer,
+    buffer: Buf,
     rows: usize,
     cols: usize,
-    nr: usize,
 }
 
 impl Packed {
     /// Packs a matrix.
     pub fn new(b: Mat<'_>) -> Self {
-        let mut packed = Self { buffer: Buffer::new(), rows: b.rows(), cols: b.cols(), nr: kernel::best().nr };
-        packed.pack(b);
+        let mut packed = Self { buffer: Buf::default(), rows: b.rows(), cols: b.cols() };
+        pack_b(b, kernel::best().nr, rayon::current_num_threads(), &mut packed.buffer);
         packed
-    }
-
-    /// Packs another matrix of the same shape in its place.
-    pub fn pack(&mut self, b: Mat<'_>) {
-        assert!(b.rows() == self.rows && b.cols() == self.cols);
-        let width = self.cols.div_ceil(self.nr) * self.nr;
-        let out = self.buffer.take(self.rows * width);
-        for k0 in (0..self.rows).step_by(KC) {
-            let kc = KC.min(self.rows - k0);
-            fill_b(b, (k0, kc), (0, self.cols), self.nr, &mut out[k0 * width..(k0 + kc) * width]);
-        }
     }
 
     /// Number of rows.
@@ -241,11 +222,7 @@ impl Packed {
         self.cols
     }
 
-    /// The panels of a block of depth from a column on, which is a multiple of `nr`.
-    pub(super) fn panels(&self, (k0, kc): (usize, usize), col: usize) -> &[f32] {
-        debug_assert!(col.is_multiple_of(self.nr) && k0.is_multiple_of(KC));
-        let width = self.cols.div_ceil(self.nr) * self.nr;
-        let offset = self.buffer.data.as_ptr().align_offset(4 * LINE);
-        &self.buffer.data[offset + k0 * width + col * kc..offset + (k0 + kc) * width]
+    pub(super) fn panels(&self) -> &[f32] {
+        aligned(&self.buffer)
     }
 }
