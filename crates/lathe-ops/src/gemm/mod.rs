@@ -11,7 +11,6 @@ mod pack;
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
 
-use crate::buffer::Buf;
 use kernel::Kernel;
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -99,7 +98,7 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
     let kernel = kernel::best();
     let flops = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
     let piece = (products.iter().map(flops).sum::<usize>() / (6 * rayon::current_num_threads())).max(1 << 16);
-    let mut buffers: Vec<Buf> = products.iter().map(|_| Buf::default()).collect();
+    let mut buffers: Vec<pack::Borrowed> = products.iter().map(|_| pack::Borrowed::new()).collect();
     let to_pack: Vec<(usize, Rhs<'_>)> = products.iter().map(|p| (p.c.rows(), p.b)).collect();
     to_pack.into_par_iter().zip(&mut buffers).for_each(|((rows, b), buffer)| {
         if let (1.., Rhs::Mat(b)) = (rows, b) {
@@ -118,7 +117,7 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
         let Product { c, a, b, accumulate } = product;
         let panels = match b {
             Rhs::Packed(b) => b.panels(),
-            Rhs::Mat(_) => pack::aligned(buffer),
+            Rhs::Mat(_) => buffer.get(),
         };
         for (row, col, part) in c.split(&split(m, down, 1), &split(n, across, kernel.nr)) {
             pieces.push((i, a, panels, n, accumulate, row, col, part));
@@ -150,10 +149,20 @@ fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<F
     let kernel = kernel::best();
     // Below this much work a second thread costs more than it saves.
     let threads = threads.min(2 * m * n * k / 400_000 + 1);
-    let mut buffer = Buf::default();
+    if let (1, Rhs::Mat(b)) = (threads, b) {
+        // On this thread alone, its own buffer is the one that is in the cache.
+        return B_BUFFER.with_borrow_mut(|buffer| {
+            pack::pack_b(b, kernel.nr, 1, buffer);
+            Job { kernel, a, panels: buffer.get(), n, accumulate, finish }.part(c, 0, 0);
+        });
+    }
+    let mut buffer = pack::Borrowed::new();
     let panels = match b {
         Rhs::Packed(b) => b.panels(),
-        Rhs::Mat(b) => pack::pack_b(b, kernel.nr, threads, &mut buffer),
+        Rhs::Mat(b) => {
+            pack::pack_b(b, kernel.nr, threads, &mut buffer);
+            buffer.get()
+        }
     };
     let job = Job { kernel, a, panels, n, accumulate, finish };
     let (down, across) = grid(m, n, k, threads, kernel);
@@ -196,6 +205,7 @@ struct Job<'a> {
 
 thread_local! {
     static A_BUFFER: RefCell<pack::Buffer> = const { RefCell::new(pack::Buffer::new()) };
+    static B_BUFFER: RefCell<pack::Buffer> = const { RefCell::new(pack::Buffer::new()) };
 }
 
 impl Job<'_> {
@@ -304,9 +314,9 @@ mod tests {
                     let storage: Vec<f32> = (0..k * m).map(|i| a.at(i % m, i / m)).collect();
                     let a_view = if a_t { Mat::new(&storage, k, m).t() } else { a };
                     let mut c = vec![0.0; m * n];
-                    let mut buffer = Buf::default();
-                    let panels = pack::pack_b(b, kernel.nr, 1, &mut buffer);
-                    let job = Job { kernel, a: a_view, panels, n, accumulate: false, finish: None };
+                    let mut buffer = pack::Buffer::new();
+                    pack::pack_b(b, kernel.nr, 1, &mut buffer);
+                    let job = Job { kernel, a: a_view, panels: buffer.get(), n, accumulate: false, finish: None };
                     job.part(MatMut::new(&mut c, m, n), 0, 0);
                     for (i, &value) in c.iter().enumerate() {
                         let sum: f32 = (0..k).map(|p| a.at(i / n, p) * b.at(p, i % n)).sum();

@@ -2,12 +2,14 @@
 
 use super::matrix::Mat;
 use super::{KC, kernel};
-use crate::buffer::Buf;
 use rayon::prelude::*;
+use std::sync::Mutex;
 
-/// A buffer aligned to cache lines, grown as needed and kept from product to product.
+/// A buffer aligned to cache lines, which grows to the largest size that was asked for.
 pub(super) struct Buffer {
     data: Vec<f32>,
+    /// Floats of the last `take`.
+    len: usize,
 }
 
 /// Floats in a cache line.
@@ -15,33 +17,64 @@ pub(super) const LINE: usize = 16;
 
 impl Buffer {
     pub const fn new() -> Self {
-        Self { data: Vec::new() }
+        Self { data: Vec::new(), len: 0 }
     }
 
     /// `len` floats of whatever was there.
     pub fn take(&mut self, len: usize) -> &mut [f32] {
         if self.data.len() < len + LINE {
-            self.data.resize(len + LINE, 0.0);
+            self.data = vec![0.0; len + LINE];
         }
+        self.len = len;
         let offset = self.data.as_ptr().align_offset(4 * LINE);
         &mut self.data[offset..offset + len]
+    }
+
+    /// What was last taken.
+    pub fn get(&self) -> &[f32] {
+        let offset = self.data.as_ptr().align_offset(4 * LINE);
+        &self.data[offset.min(self.data.len())..][..self.len]
+    }
+}
+
+/// Buffers for packing B that no product uses at the moment; there are never more than products at the same time.
+static FREE: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
+
+/// A buffer from the pool, given back when it is dropped.
+pub(super) struct Borrowed(Buffer);
+
+impl Borrowed {
+    pub fn new() -> Self {
+        let free = FREE.lock().expect("nothing panics while it holds the pool").pop();
+        Self(free.unwrap_or(Buffer::new()))
+    }
+}
+
+impl std::ops::Deref for Borrowed {
+    type Target = Buffer;
+
+    fn deref(&self) -> &Buffer {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Borrowed {
+    fn deref_mut(&mut self) -> &mut Buffer {
+        &mut self.0
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        let buffer = std::mem::replace(&mut self.0, Buffer::new());
+        FREE.lock().expect("nothing panics while it holds the pool").push(buffer);
     }
 }
 
 /// Packs B into blocks of [`KC`] rows, each of panels of `nr` columns, each row by row; the last panel is filled up with
 /// zeros. Threads share the panels.
-pub(super) fn pack_b<'a>(b: Mat<'_>, nr: usize, threads: usize, buffer: &'a mut Buf) -> &'a [f32] {
-    let width = b.cols().next_multiple_of(nr);
-    *buffer = Buf::any(b.rows() * width + LINE);
-    let offset = buffer.as_ptr().align_offset(4 * LINE);
-    fill(b, nr, threads, &mut buffer[offset..offset + b.rows() * width]);
-    aligned(buffer)
-}
-
-/// What [`pack_b`] packed.
-pub(super) fn aligned(buffer: &Buf) -> &[f32] {
-    let offset = buffer.as_ptr().align_offset(4 * LINE);
-    &buffer[offset.min(buffer.len())..]
+pub(super) fn pack_b(b: Mat<'_>, nr: usize, threads: usize, buffer: &mut Buffer) {
+    fill(b, nr, threads, buffer.take(b.rows() * b.cols().next_multiple_of(nr)));
 }
 
 fn fill(b: Mat<'_>, nr: usize, threads: usize, out: &mut [f32]) {
@@ -129,17 +162,25 @@ fn transpose_block(columns: [&[f32; LINE]; LINE], out: &mut [f32], stride: usize
 #[target_feature(enable = "avx512f")]
 unsafe fn transpose_avx512(columns: [&[f32; LINE]; LINE], out: *mut f32, stride: usize) {
     use std::arch::x86_64::*;
-    // SAFETY: each column has 16 floats.
-    let c = columns.map(|column| unsafe { _mm512_loadu_ps(column.as_ptr()) });
-    let pairs: [__m512d; LINE] = std::array::from_fn(|i| {
-        let (a, b) = (c[i / 2 * 2], c[i / 2 * 2 + 1]);
-        _mm512_castps_pd(if i % 2 == 0 { _mm512_unpacklo_ps(a, b) } else { _mm512_unpackhi_ps(a, b) })
-    });
-    // fours[4 g + j]: element j of each 128-bit lane, of columns 4 g to 4 g + 3.
-    let fours: [__m512; LINE] = std::array::from_fn(|i| {
-        let (a, b) = (pairs[i / 4 * 4 + i % 4 / 2], pairs[i / 4 * 4 + i % 4 / 2 + 2]);
-        _mm512_castpd_ps(if i % 2 == 0 { _mm512_unpacklo_pd(a, b) } else { _mm512_unpackhi_pd(a, b) })
-    });
+    // Loops, since closures are not compiled into a function with features of its own.
+    let mut c = [_mm512_setzero_ps(); LINE];
+    let mut pairs = c;
+    let mut fours = c; // fours[4 g + j]: element j of each 128-bit lane, of columns 4 g to 4 g + 3
+    for i in 0..LINE {
+        // SAFETY: each column has 16 floats.
+        c[i] = unsafe { _mm512_loadu_ps(columns[i].as_ptr()) };
+    }
+    for i in (0..LINE).step_by(2) {
+        pairs[i] = _mm512_unpacklo_ps(c[i], c[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_ps(c[i], c[i + 1]);
+    }
+    for g in (0..LINE).step_by(4) {
+        for half in 0..2 {
+            let (a, b) = (_mm512_castps_pd(pairs[g + half]), _mm512_castps_pd(pairs[g + half + 2]));
+            fours[g + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            fours[g + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    }
     for j in 0..4 {
         let (a, b, c, d) = (fours[j], fours[4 + j], fours[8 + j], fours[12 + j]);
         // Lanes 0 and 2, and lanes 1 and 3, of two columns' groups each.
@@ -151,9 +192,9 @@ unsafe fn transpose_avx512(columns: [&[f32; LINE]; LINE], out: *mut f32, stride:
             _mm512_shuffle_f32x4(ab_even, cd_even, 0xdd),
             _mm512_shuffle_f32x4(ab_odd, cd_odd, 0xdd),
         ];
-        for (lane, row) in rows.into_iter().enumerate() {
+        for lane in 0..4 {
             // SAFETY: row 4 lane + j of 16.
-            unsafe { _mm512_storeu_ps(out.add((4 * lane + j) * stride), row) };
+            unsafe { _mm512_storeu_ps(out.add((4 * lane + j) * stride), rows[lane]) };
         }
     }
 }
@@ -199,7 +240,7 @@ pub(super) fn row_panels(rows: usize, mr: usize) -> impl Iterator<Item = (usize,
 
 /// A matrix packed once, to be the right-hand side of many products.
 pub struct Packed {
-    buffer: Buf,
+    buffer: Buffer,
     rows: usize,
     cols: usize,
 }
@@ -207,7 +248,7 @@ pub struct Packed {
 impl Packed {
     /// Packs a matrix.
     pub fn new(b: Mat<'_>) -> Self {
-        let mut packed = Self { buffer: Buf::default(), rows: b.rows(), cols: b.cols() };
+        let mut packed = Self { buffer: Buffer::new(), rows: b.rows(), cols: b.cols() };
         pack_b(b, kernel::best().nr, rayon::current_num_threads(), &mut packed.buffer);
         packed
     }
@@ -223,6 +264,6 @@ impl Packed {
     }
 
     pub(super) fn panels(&self) -> &[f32] {
-        aligned(&self.buffer)
+        self.buffer.get()
     }
 }
