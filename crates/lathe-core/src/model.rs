@@ -411,6 +411,13 @@ impl Frame {
             let expected = format!("at most max_len, which is {}", self.max_len);
             return Err(Error::value("tgt_len", self.tgt_len, expected));
         }
+        if self.same_length && self.mem_len == 0 {
+            return Err(Error::value(
+                "same_length",
+                "true with mem_len 0",
+                "a mem_len of at least 1, so that a query sees something",
+            ));
+        }
         if self.heads > self.d_model {
             return Err(Error::value("heads", self.heads, format!("at most d_model, which is {}", self.d_model)));
         }

@@ -242,3 +242,9 @@ fn design_errors_name_what_was_given() {
     check(&error(scaled(&"x".repeat(10_000), 1)), &["backbone", "…", "transformer_xl, gpt2"]);
     check(&error(design::par(10_001, 5.0)), &["blocks: found 10001; expected 1 to 10000"]);
 }
+
+#[test]
+fn a_window_of_nothing_is_refused() {
+    let toml = "backbone='transformer_xl'\nlayers='s'\nd_model=8\nvocab=9\nsame_length=true\nmem_len=0";
+    check(&model_error(toml), &["same_length", "a mem_len of at least 1"]);
+}
