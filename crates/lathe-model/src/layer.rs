@@ -203,8 +203,8 @@ pub struct Layer {
 }
 
 /// What a layer keeps: its input (behind a memory, where it has one), with post-norm the sum before the norm, the norm's
-/// statistics, and what the sublayer keeps. The normed input of pre-norm is computed again, which takes less than a
-/// hundredth of a step and saves a tenth of what is kept.
+/// statistics, and what the sublayer keeps. The normed input of pre-norm is computed again rather
+/// than kept: one pass over it in place of one array of the input's size per block.
 struct LayerSaved {
     input: Buf,
     sum: Buf,

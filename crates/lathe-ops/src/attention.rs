@@ -355,7 +355,6 @@ impl<'a> Head<'a> {
         let mut moved = Buf::any(if self.r.is_some() { BLOCK * keys } else { 0 });
         dk.fill(0.0);
         dv.fill(0.0);
-        // From the last block on, so that the first product over all keys may overwrite.
         for (first, count, end) in self.blocks() {
             let p = &probabilities[first * keys..(first + count) * keys];
             let dout = dout.rows_from(first, count);

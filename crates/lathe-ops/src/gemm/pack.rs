@@ -162,7 +162,7 @@ fn transpose_block(columns: [&[f32; LINE]; LINE], out: &mut [f32], stride: usize
 #[target_feature(enable = "avx512f")]
 unsafe fn transpose_avx512(columns: [&[f32; LINE]; LINE], out: *mut f32, stride: usize) {
     use std::arch::x86_64::*;
-    // Loops, since closures are not compiled into a function with features of its own.
+    // Loops: a profile showed closures here as calls of their own, with registers going through memory.
     let mut c = [_mm512_setzero_ps(); LINE];
     let mut pairs = c;
     let mut fours = c; // fours[4 g + j]: element j of each 128-bit lane, of columns 4 g to 4 g + 3
