@@ -1,0 +1,1 @@
+//! What a model is trained on: text files, tokenizers, token files, batches.

@@ -1,0 +1,1 @@
+//! The built-in language: text whose entropy is known, byte by byte.
