@@ -18,6 +18,7 @@ pub mod shipped;
 
 pub use composed::{Activation, Composed, ComposedState};
 pub use count::{Counts, count};
+pub use lathe_ops::Precision;
 pub use layer::MoeStats;
 pub use network::{Network, Outcome, State, Training};
 pub use params::{Grads, Param, Params};

@@ -6,6 +6,7 @@ use crate::head::Head;
 use crate::layer::{Layer, LayerState, MoeStats, NormParams, Pass, Saved};
 use crate::params::{Builder, Grads, Init, ParamId, Params};
 use lathe_core::{Block, Error, Frame, Model, Positions, Result};
+use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::embedding as ops;
@@ -23,6 +24,7 @@ pub struct Network {
     names: Vec<usize>,
     pub(crate) final_norm: Option<NormParams>,
     pub(crate) head: Head,
+    precision: Precision,
     frozen: bool,
 }
 
@@ -100,7 +102,18 @@ impl Network {
         let final_norm = frame.backbone.final_norm.then(|| NormParams::new(&mut builder, "transformer.ln_f", d, 0.0));
         let head = Head::new(frame, &embedding, &mut builder);
         let params = builder.finish();
-        Ok(Self { model, params, embedding, positions, layers, names, final_norm, head, frozen: false })
+        Ok(Self {
+            model,
+            params,
+            embedding,
+            positions,
+            layers,
+            names,
+            final_norm,
+            head,
+            precision: Precision::F32,
+            frozen: false,
+        })
     }
 
     /// The weights. A frozen network has none to show.
@@ -113,6 +126,18 @@ impl Network {
     pub fn params_mut(&mut self) -> impl Iterator<Item = &mut crate::params::Param> {
         assert!(!self.frozen, "a frozen network cannot change its weights");
         self.params.iter_mut()
+    }
+
+    /// What products are computed in, from here on: as asked for, or f32 where this CPU has nothing for it, of which
+    /// [`Precision::warning`] tells.
+    pub fn set_precision(&mut self, precision: Precision) {
+        assert!(!self.frozen, "a frozen network has packed its weights");
+        self.precision = precision.available();
+    }
+
+    /// What products are computed in.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Packs all weights for inference and gives the memory of the originals back: from here on the network only computes.

@@ -20,4 +20,7 @@ pub mod moe;
 pub mod norm;
 pub mod optim;
 mod parallel;
+mod precision;
 mod simd;
+
+pub use precision::{PRECISIONS, Precision};

@@ -21,11 +21,11 @@ macro_rules! simd {
                 #[allow(clippy::too_many_arguments)]
                 fn avx2($($argument: $type),*) $(-> $result)? { body($($argument),*) }
                 match $crate::cpu::level() {
-                    // SAFETY: the level says that the CPU has these features.
-                    $crate::cpu::Level::Avx512 => return unsafe { avx512($($argument),*) },
-                    // SAFETY: as above.
-                    $crate::cpu::Level::Avx2 => return unsafe { avx2($($argument),*) },
                     $crate::cpu::Level::Portable => {}
+                    // SAFETY: the level says that the CPU has these features.
+                    $crate::cpu::Level::Avx2 => return unsafe { avx2($($argument),*) },
+                    // SAFETY: as above.
+                    _ => return unsafe { avx512($($argument),*) },
                 }
             }
             body($($argument),*)

@@ -7,6 +7,8 @@
 mod kernel;
 mod matrix;
 mod pack;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
 
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;

@@ -144,7 +144,7 @@ fn transpose(columns: &[&[f32]], out: &mut [f32], stride: usize, at: usize, len:
 fn transpose_block(columns: [&[f32; LINE]; LINE], out: &mut [f32], stride: usize) {
     assert!(stride >= LINE && out.len() >= (LINE - 1) * stride + LINE);
     #[cfg(target_arch = "x86_64")]
-    if crate::cpu::level() == crate::cpu::Level::Avx512 {
+    if crate::cpu::level() >= crate::cpu::Level::Avx512 {
         // SAFETY: the CPU has AVX-512, and `out` has 16 rows of 16, as asserted above.
         return unsafe { transpose_avx512(columns, out.as_mut_ptr(), stride) };
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Positions, Spec};
-use lathe_model::{Grads, Network, REGISTRY, State, Training};
+use lathe_model::{Grads, Network, Precision, REGISTRY, State, Training};
 use lathe_ops::optim::AdamW;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -47,8 +47,8 @@ pub struct Bench {
     /// What to measure
     #[arg(long, value_enum, default_value_t = Mode::Infer)]
     mode: Mode,
-    /// Precision of products
-    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    /// Precision of products: f32 or bf16; sums and weights are f32 either way
+    #[arg(long, default_value_t)]
     precision: Precision,
     /// transformer_xl: memory projected before, projected anew in each pass, or none
     #[arg(long, value_enum, default_value_t = Memory::Cached)]
@@ -69,11 +69,6 @@ enum Mode {
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Precision {
-    F32,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Memory {
     Cached,
     Reproject,
@@ -91,6 +86,7 @@ struct Document {
     threads: usize,
     cpu: String,
     instructions: String,
+    precision: String,
     repetitions: usize,
     raw_ms: Vec<f64>,
 }
@@ -109,6 +105,9 @@ impl Action for Bench {
             return output::json(&self.measure(Spec::from_toml(&text)?.model(&REGISTRY)?)?);
         }
         let document = measure_in_child(&self.model()?)?;
+        if let Some(warning) = self.precision.warning() {
+            output::tell(format_args!("warning: {warning}"));
+        }
         let spread = (document.latency_ms.high - document.latency_ms.low) / document.latency_ms.median;
         if spread > 0.1 {
             let percent = 100.0 * spread;
@@ -119,7 +118,7 @@ impl Action for Bench {
         }
         let Latency { median, low, high } = document.latency_ms;
         output::text(&format!(
-            "{}{median:.2} ms{} {}[{low:.2}, {high:.2}], {} runs{}\n{:.0} tokens/s, peak memory {}\n{} threads, {} ({})",
+            "{}{median:.2} ms{} {}[{low:.2}, {high:.2}], {} runs{}\n{:.0} tokens/s, peak memory {}\n{} threads, {} ({}, {})",
             BOLD.render(),
             BOLD.render_reset(),
             DIM.render(),
@@ -130,6 +129,7 @@ impl Action for Bench {
             document.threads,
             document.cpu,
             document.instructions,
+            document.precision,
         ))
     }
 }
@@ -178,6 +178,7 @@ impl Bench {
         let (batch, len) = (self.batch as usize, model.frame.tgt_len as usize);
         let vocab = model.frame.vocab;
         let mut network = Network::new(model, self.seed)?;
+        network.set_precision(self.precision);
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.random_range(0..vocab)).collect() };
         let (ids, targets) = (tokens(batch * len), tokens(batch * len));
@@ -223,6 +224,7 @@ impl Bench {
             threads: rayon::current_num_threads(),
             cpu: measure::cpu(),
             instructions: lathe_ops::cpu::level().name().into(),
+            precision: self.precision.available().to_string(),
             repetitions: times.raw.len(),
             raw_ms: times.raw.iter().copied().map(ms).collect(),
         }

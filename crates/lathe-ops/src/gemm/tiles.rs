@@ -1,0 +1,152 @@
+//! AMX: the tile registers, of 16 rows of 64 bytes, and products of them.
+//!
+//! tmm0 to tmm3 sum, tmm4 and tmm5 hold A (16 rows of 32 numbers), tmm6 and tmm7 B (16 pairs of rows by 16 columns).
+
+use std::arch::asm;
+use std::marker::PhantomData;
+
+/// Palette 1: eight tiles of 16 rows of 64 bytes.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+static CONFIG: Config = Config {
+    palette: 1,
+    start_row: 0,
+    reserved: [0; 14],
+    row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+/// The tile registers of this thread, set up; dropping it releases them.
+pub(super) struct Tiles {
+    /// Registers belong to a thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Tiles {
+    /// Sets the tiles of this thread up.
+    ///
+    /// # Safety
+    /// The CPU must have AMX, and the kernel must permit it.
+    pub unsafe fn new() -> Self {
+        // SAFETY: the configuration is 64 bytes long and valid for every palette 1.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly, preserves_flags)) };
+        Self { thread: PhantomData }
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: there is AMX, since there is a `Tiles`.
+        unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
+    }
+}
+
+/// Numbers of a tile, as pairs of bf16.
+pub(super) const TILE: usize = 256;
+
+/// C (16 `row_tiles` by 32) = or += A B over `steps` of 32: `a` has `row_tiles` (1 or 2) tiles for each step, `b` two.
+///
+/// # Safety
+/// This thread must have [`Tiles`]; A, B and C, whose rows begin `stride` floats apart, must hold that much.
+#[inline]
+pub(super) unsafe fn product(
+    row_tiles: usize,
+    steps: usize,
+    a: *const u32,
+    b: *const u32,
+    c: *mut f32,
+    stride: usize,
+    accumulate: bool,
+) {
+    let below = c.wrapping_add(16 * stride);
+    let stride = 4 * stride;
+    // SAFETY: the caller vouches for the memory; no other code touches the tiles in between, and the compiler has
+    // none of its own.
+    unsafe {
+        match (accumulate, row_tiles) {
+            (false, _) => asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                options(nostack, nomem, preserves_flags)
+            ),
+            (true, 1) => asm!(
+                "tileloadd tmm0, [{c} + {stride}]",
+                "tileloadd tmm1, [{c} + {stride} + 64]",
+                c = in(reg) c, stride = in(reg) stride,
+                options(nostack, readonly, preserves_flags)
+            ),
+            (true, _) => asm!(
+                "tileloadd tmm0, [{c} + {stride}]",
+                "tileloadd tmm1, [{c} + {stride} + 64]",
+                "tileloadd tmm2, [{below} + {stride}]",
+                "tileloadd tmm3, [{below} + {stride} + 64]",
+                c = in(reg) c, below = in(reg) below, stride = in(reg) stride,
+                options(nostack, readonly, preserves_flags)
+            ),
+        }
+        if row_tiles == 1 {
+            asm!(
+                "2:",
+                "tileloadd tmm4, [{a} + {line}]",
+                "tileloadd tmm6, [{b} + {line}]",
+                "tileloadd tmm7, [{b} + {line} + 1024]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "add {a}, 1024",
+                "add {b}, 2048",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{c} + {stride}], tmm0",
+                "tilestored [{c} + {stride} + 64], tmm1",
+                a = inout(reg) a => _, b = inout(reg) b => _, steps = inout(reg) steps => _,
+                line = in(reg) 64usize, c = in(reg) c, stride = in(reg) stride,
+                options(nostack)
+            );
+        } else {
+            asm!(
+                "2:",
+                "tileloadd tmm6, [{b} + {line}]",
+                "tileloadd tmm4, [{a} + {line}]",
+                "tileloadd tmm7, [{b} + {line} + 1024]",
+                "tileloadd tmm5, [{a} + {line} + 1024]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a}, 2048",
+                "add {b}, 2048",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{c} + {stride}], tmm0",
+                "tilestored [{c} + {stride} + 64], tmm1",
+                "tilestored [{below} + {stride}], tmm2",
+                "tilestored [{below} + {stride} + 64], tmm3",
+                a = inout(reg) a => _, b = inout(reg) b => _, steps = inout(reg) steps => _,
+                line = in(reg) 64usize, c = in(reg) c, below = in(reg) below, stride = in(reg) stride,
+                options(nostack)
+            );
+        }
+    }
+}
+
+/// Whether products of tiles are right here; without AMX this is a crash, so it is for a process of its own.
+pub(crate) fn multiply_right() -> bool {
+    const ONE_AND_TWO: u32 = 0x4000_3f80; // in bf16
+    let (a, b) = ([ONE_AND_TWO; 2 * TILE], [ONE_AND_TWO; 2 * TILE]);
+    let mut c = [1.0f32; 32 * 32];
+    // SAFETY: one step of two tiles each, and 32 by 32 floats; if there is no AMX, this process ends, as said above.
+    unsafe {
+        let _tiles = Tiles::new();
+        product(2, 1, a.as_ptr(), b.as_ptr(), c.as_mut_ptr(), 32, true);
+    }
+    c == [1.0 + 16.0 * (1.0 + 4.0); 32 * 32]
+}
