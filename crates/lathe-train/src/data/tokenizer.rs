@@ -1,0 +1,262 @@
+//! From text to numbers and back: bytes, or a tokenizer of Hugging Face's library, kept as `tokenizer.json`.
+//!
+//! - `bytes`: a token is a byte; nothing is kept.
+//! - `bpe:N`: byte-level BPE with GPT-2's pattern (Radford et al. 2019), trained on the training text. Any text comes back
+//!   as it was.
+//! - `word:N`: the N most frequent words, as Transformer-XL reads WikiText-103 (Dai et al. 2019): split at white space,
+//!   `<eos>` for the end of a line, `<unk>` for the rest; frequent words come first, as an adaptive softmax needs them.
+//! - a file: any `tokenizer.json`, or GPT-2's `vocab.json` with `merges.txt` beside it.
+
+use super::quick::Quick;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use tokenizers::models::bpe::BPE;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{AddedToken, ModelWrapper};
+
+/// The file of a tokenizer in a folder.
+pub const FILE: &str = "tokenizer.json";
+/// What ends a document in GPT-2's vocabulary.
+const END_OF_TEXT: &str = "<|endoftext|>";
+/// The largest vocabulary that is trained.
+const MAX_VOCAB: u32 = 1 << 20;
+
+/// Which tokenizer to use: `bytes`, `bpe:N`, `word:N` or a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum TokenizerSpec {
+    /// A token is a byte.
+    #[default]
+    Bytes,
+    /// BPE with so many tokens, trained on the training text.
+    Bpe(u32),
+    /// So many words, the most frequent of the training text.
+    Word(u32),
+    /// A `tokenizer.json`, or a `vocab.json` with a `merges.txt` beside it.
+    File(PathBuf),
+}
+
+impl FromStr for TokenizerSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let size = |text: &str, least: u32| {
+            let size = text.parse().ok().filter(|size| (least..=MAX_VOCAB).contains(size));
+            let expected = format!("bytes, bpe:N (N from 256), word:N (N from 3), N up to {MAX_VOCAB}, or a file");
+            size.ok_or_else(|| Error::setting("tokenizer", format_args!("`{text}`"), expected))
+        };
+        Ok(match text.split_once(':') {
+            Some(("bpe", vocab)) => Self::Bpe(size(vocab, 256)?),
+            Some(("word", vocab)) => Self::Word(size(vocab, 3)?),
+            _ if text == "bytes" => Self::Bytes,
+            // Words that are likelier a slip than a file.
+            _ if ["", "bpe", "word"].contains(&text) => Self::Bpe(size(text, 256)?),
+            _ => Self::File(text.into()),
+        })
+    }
+}
+
+impl TryFrom<String> for TokenizerSpec {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<TokenizerSpec> for String {
+    fn from(spec: TokenizerSpec) -> Self {
+        spec.to_string()
+    }
+}
+
+impl fmt::Display for TokenizerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes => f.write_str("bytes"),
+            Self::Bpe(vocab) => write!(f, "bpe:{vocab}"),
+            Self::Word(vocab) => write!(f, "word:{vocab}"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A tokenizer at work.
+#[derive(Debug)]
+pub enum Tokenizer {
+    /// A token is a byte.
+    Bytes,
+    /// One of Hugging Face's library.
+    Hf(Box<Hf>),
+}
+
+/// A tokenizer of Hugging Face's library.
+#[derive(Debug)]
+pub struct Hf {
+    inner: tokenizers::Tokenizer,
+    /// The same tokens sooner, where we know how.
+    quick: Option<Quick>,
+    vocab: u32,
+    unknown: Option<u32>,
+}
+
+impl Tokenizer {
+    /// The tokenizer of a model folder: its `tokenizer.json`, else bytes. Whether the vocabulary fits is for the caller.
+    pub fn load(dir: &Path) -> Result<Self> {
+        let path = dir.join(FILE);
+        match path.try_exists().map_err(Error::io(&path))? {
+            true => Self::open(&path),
+            false => Ok(Self::Bytes),
+        }
+    }
+
+    /// A `tokenizer.json`, or a `vocab.json` with a `merges.txt` beside it.
+    pub fn open(path: &Path) -> Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(prefix) = name.strip_suffix("vocab.json") {
+            return Self::gpt2(path, &path.with_file_name(format!("{prefix}merges.txt")));
+        }
+        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| wrong(path, error))?;
+        Self::of(inner).map_err(|error| wrong(path, error))
+    }
+
+    fn gpt2(vocab: &Path, merges: &Path) -> Result<Self> {
+        for path in [vocab, merges] {
+            std::fs::File::open(path).map_err(Error::io(path))?; // the library's errors name no file
+        }
+        let files = (vocab.to_string_lossy(), merges.to_string_lossy());
+        let model = BPE::from_file(&files.0, &files.1).build().map_err(|error| wrong(vocab, error))?;
+        Self::byte_level(model).map_err(|error| wrong(vocab, error))
+    }
+
+    /// GPT-2's pattern around a model of merges.
+    pub(super) fn byte_level(model: BPE) -> tokenizers::Result<Self> {
+        let has_end = model.get_vocab().contains_key(END_OF_TEXT);
+        let mut inner = tokenizers::Tokenizer::new(model);
+        let bytes = ByteLevel::new(false, true, true);
+        inner.with_pre_tokenizer(Some(bytes)).with_decoder(Some(bytes));
+        if has_end {
+            inner.add_special_tokens([AddedToken::from(END_OF_TEXT, true)])?;
+        }
+        Self::of(inner)
+    }
+
+    /// Whatever the library can load, made to give the tokens of the text and nothing else.
+    pub(super) fn of(mut inner: tokenizers::Tokenizer) -> tokenizers::Result<Self> {
+        inner.with_truncation(None)?;
+        inner.with_padding(None);
+        let vocab = inner.get_vocab(true);
+        let last = vocab.values().max().ok_or("an empty vocabulary")?;
+        let unknown = match inner.get_model() {
+            ModelWrapper::BPE(model) => model.unk_token.clone(),
+            ModelWrapper::WordLevel(model) => Some(model.unk_token.clone()),
+            ModelWrapper::WordPiece(model) => Some(model.unk_token.clone()),
+            ModelWrapper::Unigram(_) => Some("<unk>".into()), // the library does not tell; the usual name
+        };
+        // Random merges are for those who train with them; here the same text has the same tokens.
+        if let ModelWrapper::BPE(model) = inner.get_model()
+            && model.dropout.is_some()
+        {
+            let mut model = model.clone();
+            model.dropout = None;
+            inner.with_model(model);
+        }
+        Ok(Self::Hf(Box::new(Hf {
+            vocab: last.checked_add(1).ok_or("a token too large")?,
+            unknown: unknown.and_then(|token| vocab.get(&token).copied()),
+            quick: Quick::of(&inner),
+            inner,
+        })))
+    }
+
+    /// V: every token is below it.
+    pub fn vocab(&self) -> u32 {
+        match self {
+            Self::Bytes => 256,
+            Self::Hf(hf) => hf.vocab,
+        }
+    }
+
+    /// The token that stands for what the vocabulary does not have.
+    pub fn unknown(&self) -> Option<u32> {
+        match self {
+            Self::Bytes => None,
+            Self::Hf(hf) => hf.unknown,
+        }
+    }
+
+    /// Whether it takes UTF-8 alone, not any bytes.
+    pub fn needs_text(&self) -> bool {
+        !matches!(self, Self::Bytes)
+    }
+
+    /// The tokens of a text.
+    pub fn encode(&self, text: impl AsRef<[u8]>) -> Result<Vec<u32>> {
+        let bytes = text.as_ref();
+        let Self::Hf(hf) = self else {
+            return Ok(bytes.iter().map(|&byte| byte.into()).collect());
+        };
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let place = format!("text, byte {}", error.valid_up_to());
+            Error::data(place, "bytes that are not UTF-8", "UTF-8; the tokenizer `bytes` takes any bytes")
+        })?;
+        let failed =
+            |error| Error::data("text", format_args!("an error of the tokenizer: {error}"), "text it can encode");
+        match &hf.quick {
+            Some(quick) if quick.can(text) => quick.encode(text, &hf.inner).map_err(failed),
+            _ => Ok(hf.inner.encode_fast(text, false).map_err(failed)?.get_ids().to_vec()),
+        }
+    }
+
+    /// The text of tokens. What is no UTF-8 becomes U+FFFD; what is no token is left out.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        match self {
+            Self::Bytes => {
+                let bytes: Vec<u8> = ids.iter().filter_map(|&id| id.try_into().ok()).collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            Self::Hf(hf) => hf.inner.decode(ids, false).unwrap_or_default(),
+        }
+    }
+
+    /// A token as it stands in the vocabulary, for people to look at.
+    pub fn token(&self, id: u32) -> Option<String> {
+        match self {
+            Self::Bytes => u8::try_from(id).ok().map(|byte| byte.escape_ascii().to_string()),
+            Self::Hf(hf) => hf.inner.id_to_token(id),
+        }
+    }
+
+    /// Writes `tokenizer.json` into a folder, or nothing for bytes.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let Some(json) = self.json() else { return Ok(()) };
+        let (path, aside) = (dir.join(FILE), dir.join("tokenizer.json.part"));
+        std::fs::write(&aside, json).map_err(Error::io(&aside))?;
+        std::fs::rename(&aside, &path).map_err(Error::io(&path))
+    }
+
+    /// The content of `tokenizer.json`.
+    pub fn json(&self) -> Option<String> {
+        match self {
+            Self::Bytes => None,
+            Self::Hf(hf) => hf.inner.to_string(true).ok(),
+        }
+    }
+
+    /// Without the quick way: what the library itself gives.
+    #[doc(hidden)]
+    pub fn without_quick(mut self) -> Self {
+        if let Self::Hf(hf) = &mut self {
+            hf.quick = None;
+        }
+        self
+    }
+}
+
+fn wrong(path: &Path, error: impl fmt::Display) -> Error {
+    Error::data(path.display(), error, "a tokenizer.json, or a vocab.json with a merges.txt beside it")
+}
