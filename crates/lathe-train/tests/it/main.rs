@@ -1,1 +1,3 @@
 //! Tests of the crate, in one binary.
+
+mod language;
