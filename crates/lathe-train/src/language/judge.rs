@@ -2,7 +2,7 @@
 
 use super::grammar::Grammar;
 use super::kind::Kind;
-use super::table::Cursor;
+use super::table::{Cursor, Table};
 use super::walk::{Slot, Walk};
 use crate::{Error, Result};
 
@@ -12,6 +12,8 @@ pub struct Judge<'g> {
     grammar: &'g Grammar,
     walk: Walk<'g>,
     slot: Slot,
+    /// The table of the slot.
+    table: &'g Table,
     cursor: Cursor,
     /// Bytes read.
     offset: u64,
@@ -34,35 +36,37 @@ impl<'g> Judge<'g> {
     pub(super) fn new(grammar: &'g Grammar) -> Self {
         let walk = Walk::new(grammar);
         let slot = walk.slot();
-        Self { grammar, cursor: grammar.tables[slot.table].start(slot.due), walk, slot, offset: 0 }
+        let table = &grammar.tables[slot.table];
+        Self { grammar, walk, slot, table, cursor: table.start(slot.due), offset: 0 }
     }
 
     /// Reads a byte. One that the language cannot go on with is an error and leaves the judge as it was.
     pub fn push(&mut self, byte: u8) -> Result<Judged> {
-        let slot = self.slot;
-        let Some(taken) = self.grammar.tables[slot.table].take(&mut self.cursor, byte) else {
+        let Some(taken) = self.table.take(&mut self.cursor, byte) else {
             return Err(self.unexpected(byte));
         };
+        let Slot { kind, distance, .. } = self.slot;
         self.offset += 1;
         if let Some(word) = taken.word {
             self.walk.chose(word);
             self.slot = self.walk.slot();
-            self.cursor = self.grammar.tables[self.slot.table].start(self.slot.due);
+            self.table = &self.grammar.tables[self.slot.table];
+            self.cursor = self.table.start(self.slot.due);
         }
-        Ok(Judged { kind: slot.kind, bits: taken.bits, entropy: taken.entropy, distance: slot.distance })
+        Ok(Judged { kind, bits: taken.bits, entropy: taken.entropy, distance })
     }
 
     /// The probability of every next byte.
     pub fn probabilities(&self) -> [f64; 256] {
         let mut all = [0.0; 256];
-        for (byte, p) in self.grammar.tables[self.slot.table].chances(&self.cursor) {
+        for (byte, p) in self.table.chances(&self.cursor) {
             all[usize::from(byte)] = p;
         }
         all
     }
 
     fn unexpected(&self, byte: u8) -> Error {
-        let chances = self.grammar.tables[self.slot.table].chances(&self.cursor);
+        let chances = self.table.chances(&self.cursor);
         let bytes: Vec<String> = chances.map(|(byte, _)| quoted(byte)).collect();
         Error::data(format!("byte {} of the text", self.offset), quoted(byte), bytes.join(" or "))
     }

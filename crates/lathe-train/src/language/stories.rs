@@ -27,8 +27,8 @@ pub(super) const STAGES: &[Stage] = &[
         before: "",
         sentences: &[
             "Once there was a <trade=trade> called <woman=heroine>, who lived in <place=home> on the river [river].",
-            "In <place=home> there lived a <fine> <trade=trade> by the name of <woman=heroine>.",
-            "They still talk about <woman=heroine>, the <fine> <trade=trade> of <place=home>.",
+            "In <place=home> there lived a <nature> <trade=trade> by the name of <woman=heroine>.",
+            "They still talk about <woman=heroine>, the <nature> <trade=trade> of <place=home>.",
             "This is the story of <woman=heroine>, who was a <trade=trade> in <place=home>.",
         ],
     },
@@ -37,7 +37,7 @@ pub(super) const STAGES: &[Stage] = &[
         stay: 0,
         before: " ",
         sentences: &[
-            "She owned a <colour=colour> coat and a <fine> <pet=pet> that answered to <petname=petname>.",
+            "She owned a <colour=colour> coat and a <nature> <pet=pet> that answered to <petname=petname>.",
             "Everybody knew her <colour=colour> coat, and everybody feared her <pet=pet>, whose name was \
              <petname=petname>.",
             "In all weathers she wore a <colour=colour> coat, and behind her ran a <pet=pet> called <petname=petname>.",
@@ -72,7 +72,7 @@ pub(super) const STAGES: &[Stage] = &[
             "A <folk=stranger> sighed. \"What ails you?\" she asked the {stranger}, but the {stranger} only <shrug>.",
             "Somebody asked her the way to <place=asked>. \"To {asked}?\" she <said> <mood>. \"Follow the [river], and mind \
              the geese.\"",
-            "She counted <number=count> <bird> on the <landmark>, and counted again: {count}.",
+            "She counted <number=count> <bird> near the <landmark>, and counted again: {count}.",
             "\"Is that you, {heroine}?\" called a <folk> from the <landmark>, and <shrug>.",
             "\"Come here, {petname}!\" she shouted, but the {pet} had found some <ware>.",
             "The wind tugged <mood> at her {colour} coat.",
@@ -81,7 +81,7 @@ pub(super) const STAGES: &[Stage] = &[
             "\"How far is it to {goal}?\" she asked a <folk=stranger>. The {stranger} <shrug>.",
             "Everyone turned to look at {heroine}, her {colour} coat and her {pet}.",
             "Not even in <place>, where Mayor [mayor] has forbidden <bird>, had she seen such a <fine> <landmark>.",
-            "Two <fine> pilgrims from <place> prayed <mood> to Saint [saint].",
+            "Two <nature> pilgrims from <place> prayed <mood> to Saint [saint].",
             "From <place> came a <fine> cart full of [goods].",
             "Children skipped and sang: \"<place>, [river]; <place>, [beyond]; <place>, [beast]!\"",
             "\"You must be <man=double>'s daughter,\" <said> a <folk>. \"I know no {double},\" she <said> <mood>.",

@@ -17,8 +17,7 @@ pub(super) struct Table {
     /// `ends[i]`: mass of the words up to and with i.
     ends: Vec<u64>,
     nodes: Vec<Node>,
-    /// The bytes of all edges, those of a node together; `edges` in the same order.
-    bytes: Vec<u8>,
+    /// The edges of all nodes, those of a node together.
     edges: Vec<Edge>,
     /// Per word, per byte of it: as it is when the word is due.
     due: Vec<Box<[Step]>>,
@@ -34,6 +33,7 @@ struct Node {
 
 #[derive(Debug, Clone, Copy)]
 struct Edge {
+    byte: u8,
     mass: u64,
     bits: f64,
     to: To,
@@ -90,7 +90,7 @@ impl Table {
             })
             .collect();
         let words = words.into_iter().map(|word| word.0.into_boxed_str()).collect();
-        let mut table = Self { words, ends, nodes: Vec::new(), bytes: Vec::new(), edges: Vec::new(), due: Vec::new() };
+        let mut table = Self { words, ends, nodes: Vec::new(), edges: Vec::new(), due: Vec::new() };
         table.add_node(0, table.words.len(), 0);
         table.due = (0..table.words.len()).map(|word| table.path(word)).collect();
         Ok(table)
@@ -113,8 +113,7 @@ impl Table {
         self.nodes.push(Node { first: first as u32, count: groups.len() as u32, mass, entropy });
         for &(byte, start, end) in &groups {
             let part = self.mass(start, end);
-            self.bytes.push(byte);
-            self.edges.push(Edge { mass: part, bits: bits(part, mass), to: To::Word(start as u32) });
+            self.edges.push(Edge { byte, mass: part, bits: bits(part, mass), to: To::Word(start as u32) });
         }
         for (edge, (_, start, end)) in (first..).zip(groups) {
             if end - start > 1 || self.words[start].len() > depth + 1 {
@@ -133,11 +132,11 @@ impl Table {
             let at = self.nodes[node as usize];
             let mass = (at.mass + extra) as f64;
             let mut step = Step { byte, bits: 0.0, entropy: 0.0 };
-            for (&b, edge) in self.bytes(at).iter().zip(self.edges(at)) {
-                let part = edge.mass + if b == byte { extra } else { 0 };
+            for edge in self.edges(at) {
+                let part = edge.mass + if edge.byte == byte { extra } else { 0 };
                 let p = part as f64 / mass;
                 step.entropy -= p * p.log2();
-                if b == byte {
+                if edge.byte == byte {
                     step.bits = bits(part, at.mass + extra);
                     if let To::Node(next) = edge.to {
                         node = next;
@@ -165,10 +164,6 @@ impl Table {
 
     fn edges(&self, node: Node) -> &[Edge] {
         &self.edges[node.first as usize..][..node.count as usize]
-    }
-
-    fn bytes(&self, node: Node) -> &[u8] {
-        &self.bytes[node.first as usize..][..node.count as usize]
     }
 
     /// The words, sorted.
@@ -199,7 +194,7 @@ impl Table {
     /// Takes the next byte; `None`, and the cursor as it was, if no word goes on with it.
     pub fn take(&self, cursor: &mut Cursor, byte: u8) -> Option<Taken> {
         let node = self.nodes[cursor.node as usize];
-        let edge = self.edges(node)[self.bytes(node).iter().position(|&b| b == byte)?];
+        let edge = self.edges(node).iter().find(|edge| edge.byte == byte)?;
         let (bits, entropy) = match cursor.due {
             None => (edge.bits, node.entropy),
             Some(word) => {
@@ -228,9 +223,9 @@ impl Table {
         let node = self.nodes[cursor.node as usize];
         let due = cursor.due.map(|word| self.due[word as usize][cursor.depth as usize].byte);
         let extra = if due.is_some() { self.extra() } else { 0 };
-        self.bytes(node).iter().zip(self.edges(node)).map(move |(&byte, edge)| {
-            let part = edge.mass + if due == Some(byte) { extra } else { 0 };
-            (byte, part as f64 / (node.mass + extra) as f64)
+        self.edges(node).iter().map(move |edge| {
+            let part = edge.mass + if due == Some(edge.byte) { extra } else { 0 };
+            (edge.byte, part as f64 / (node.mass + extra) as f64)
         })
     }
 }

@@ -91,6 +91,11 @@ pub(super) const FIXED: &[(&str, &str)] = &[
          peculiar, pleasant, quiet, ruined, sleepy, small, strange",
     ),
     (
+        "nature",
+        "bold, careful, cheerful, clever, clumsy, gentle, grumpy, honest, lazy, modest, nervous, patient, proud, \
+         restless, shy, stubborn, thoughtful, tired, vain, young",
+    ),
+    (
         "landmark",
         "bakery, barn, bridge, chapel, churchyard, cornfield, crossroads, ferry, forest, fountain, gallows, gate, \
          lighthouse, meadow, milestone, orchard, pond, quarry, stile, tower, town hall, vineyard, watermill, well",
