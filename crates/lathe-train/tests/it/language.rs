@@ -210,20 +210,37 @@ fn a_wrong_context_word_costs_much_and_the_rest_nothing() {
 }
 
 #[test]
-fn distances_cover_near_and_far() {
+fn distances_are_those_of_the_text_and_cover_near_and_far() {
     let language = Language::default();
-    let mut judge = language.judge();
-    let (mut words, mut last) = (HashMap::new(), (Kind::Local, None));
-    for byte in language.text(1_000_000, 6) {
-        let judged = judge.push(byte).unwrap();
-        // Text always stands between two words that are recalled, so a change is a new word.
-        if (judged.kind, judged.distance) != last
-            && let Some(distance) = judged.distance
-        {
-            *words.entry(distance.next_power_of_two()).or_insert(0) += 1;
+    let text = language.text(1_000_000, 6);
+    let all = judged(&mut language.judge(), &text);
+    let mut words: HashMap<usize, u32> = HashMap::new();
+    let (mut right, mut wrong, mut fresh) = (0, 0, 0);
+    let mut at = 0;
+    while at < text.len() {
+        let Some(distance) = all[at].distance else {
+            at += 1;
+            continue;
+        };
+        // Text always stands between two words that are recalled, so a word ends where another kind begins.
+        let len = all[at..].iter().take_while(|judged| judged.distance == Some(distance)).count();
+        *words.entry(distance.next_power_of_two()).or_default() += 1;
+        let word = &text[at..at + len];
+        if text[at - distance..].starts_with(word) {
+            right += 1
+        } else {
+            wrong += 1
         }
-        last = (judged.kind, judged.distance);
+        if text[..at].ends_with(b", cheap ") && text[..at - 8].ends_with(word) {
+            // Cried a moment ago: "Fresh figs, cheap figs!"
+            assert_eq!(distance, len + 8);
+            fresh += 1;
+        }
+        at += len;
     }
+    let expected = f64::from(right + wrong) / SURE as f64;
+    assert!((f64::from(wrong) - expected).abs() < 4.0 * expected.sqrt(), "{wrong} of {}", right + wrong);
+    assert!(fresh > 50);
     for upto in [32, 64, 128, 256, 512, 1024] {
         assert!(words[&upto] > 300, "{upto}: {words:?}");
     }
