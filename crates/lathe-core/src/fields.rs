@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// A TOML document.
-pub(crate) struct Document<'a> {
+pub struct Document<'a> {
     text: &'a str,
     table: Spanned<DeTable<'a>>,
 }
@@ -40,7 +40,7 @@ fn shorten_message(message: &str) -> String {
 
 /// The keys of one table of a document.
 #[derive(Clone)]
-pub(crate) struct Fields<'d> {
+pub struct Fields<'d> {
     text: &'d str,
     /// How the table is called in errors; empty for the document itself.
     name: String,
@@ -50,12 +50,12 @@ pub(crate) struct Fields<'d> {
 
 /// One value, with its place.
 #[derive(Clone)]
-pub(crate) struct Field<'d> {
+pub struct Field<'d> {
     text: &'d str,
     /// How the value is called in errors: `slots[0].options[1]`.
     name: String,
     span: Range<usize>,
-    pub value: &'d DeValue<'d>,
+    pub(crate) value: &'d DeValue<'d>,
 }
 
 impl<'d> Fields<'d> {
@@ -145,6 +145,11 @@ impl<'d> Field<'d> {
                 Field { text: self.text, name, span: value.span(), value: value.get_ref() }
             })
             .collect())
+    }
+
+    /// Whether it is a table.
+    pub fn is_table(&self) -> bool {
+        self.value.is_table()
     }
 
     /// A table.

@@ -3,6 +3,7 @@
 //! - [`notation`]: `(sff)x5 (f)x9`, the one string that describes a stack of blocks.
 //! - [`model`]: the model file, that is the stack plus its frame (widths, embedding, positions).
 //! - [`block`], [`cost`]: what a block is to everybody who does not compute with it.
+//! - [`fields`]: TOML with the place of every value, for errors that name it.
 //! - [`space`]: a model with choices in it, to count, sample, mutate and cross.
 //!
 //! This crate has no tensors, does no I/O beyond strings and knows no single block: the blocks and
@@ -11,7 +12,7 @@
 pub mod block;
 pub mod cost;
 mod error;
-mod fields;
+pub mod fields;
 pub mod model;
 pub mod notation;
 pub mod space;

@@ -150,7 +150,8 @@ impl std::fmt::Display for Value {
 }
 
 impl Key {
-    fn read(&self, field: &Field<'_>) -> Result<Value> {
+    /// Reads a value of a file.
+    pub fn read(&self, field: &Field<'_>) -> Result<Value> {
         Ok(match self.kind {
             KeyKind::Int(min, max) => Value::Int(field.int(min, max)?),
             KeyKind::Real(min, max) => Value::Real(field.real(min, max)?),
@@ -192,7 +193,8 @@ impl Spec {
         Self::from_fields(&Document::parse(text, "the model file")?.fields())
     }
 
-    pub(crate) fn from_fields(fields: &Fields<'_>) -> Result<Self> {
+    /// Reads a table of model keys.
+    pub fn from_fields(fields: &Fields<'_>) -> Result<Self> {
         let mut spec = Self::default();
         for (name, field) in fields.iter() {
             let Some(key) = key(name) else {
@@ -319,6 +321,11 @@ impl Spec {
             moe_dropout: self.real("moe_dropout").unwrap_or(dropout),
             same_length: self.flag("same_length").unwrap_or(false) && relative,
         })
+    }
+
+    /// The keys that are set, as a model file.
+    pub fn to_toml(&self) -> String {
+        KEYS.iter().filter_map(|key| Some(format!("{} = {}\n", key.name, self.get(key.name)?))).collect()
     }
 
     /// Keys that are set but mean nothing to the backbone, so that a file can be tried with another one.
@@ -466,7 +473,6 @@ impl Model {
 
     /// The model file.
     pub fn to_toml(&self) -> String {
-        let spec = self.spec();
-        KEYS.iter().filter_map(|key| Some(format!("{} = {}\n", key.name, spec.get(key.name)?))).collect()
+        self.spec().to_toml()
     }
 }

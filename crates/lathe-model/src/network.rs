@@ -36,6 +36,16 @@ pub struct State {
     position: usize,
 }
 
+impl State {
+    /// The memories, [B, M, D] each, from the bottom: to be read from a checkpoint.
+    pub fn memories_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        self.layers.iter_mut().filter_map(|state| match state {
+            LayerState::Memory(memory) => Some(&mut **memory),
+            _ => None,
+        })
+    }
+}
+
 /// How to run a training pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Training {

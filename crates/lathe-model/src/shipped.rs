@@ -18,12 +18,13 @@ macro_rules! ship {
     };
 }
 
-/// Models of the papers.
+/// Models of the papers, and small ones to begin with.
 pub const MODELS: &[Shipped] = ship!("models":
     "transformer_xl_base", "sandwich_base", "par_base",
     "transformer_xl_large", "sandwich_large", "par_large",
     "transformer_xl_24b", "sandwich_24b", "sandwich_24b_text8", "par_24b",
     "gpt2_small", "lts_gpt2", "opt_350m",
+    "small_transformer_xl", "small_gpt2",
 );
 
 /// Search spaces of the papers, and ours.

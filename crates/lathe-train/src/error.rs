@@ -35,6 +35,22 @@ pub enum Error {
         /// What would be accepted.
         expected: String,
     },
+    /// Training that leads nowhere.
+    #[error(
+        "step {step}: found a loss of {loss}; expected a finite one of at most {highest:.1}, with finite gradients. A lower lr, \
+         a longer warmup or a smaller clip may help. {}",
+        checkpoint.as_ref().map_or("There is no checkpoint yet".into(), |path| format!("The last good checkpoint is {}", path.display()))
+    )]
+    Diverged {
+        /// Counted from 1.
+        step: u32,
+        /// Nats per token.
+        loss: f32,
+        /// The highest loss that counts as training.
+        highest: f32,
+        /// The last good checkpoint.
+        checkpoint: Option<PathBuf>,
+    },
     /// A model folder.
     #[error(transparent)]
     Folder(#[from] FolderError),

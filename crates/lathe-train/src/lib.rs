@@ -1,8 +1,19 @@
 //! From text to a trained model: data and tokenizers, a built-in language, training that survives being killed,
 //! evaluation and generation.
+//!
+//! [`settings`] says what a run is, [`run`] does it; [`evaluate`] and [`generate`] use what it gave.
 
+mod checkpoint;
 pub mod data;
-pub mod error;
+mod error;
+pub mod evaluate;
+pub mod generate;
 pub mod language;
+mod metrics;
+pub mod optimizer;
+pub mod run;
+pub mod schedule;
+pub mod settings;
+mod tensorboard;
 
 pub use error::{Error, Result};

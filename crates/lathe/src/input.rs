@@ -26,17 +26,82 @@ impl std::error::Error for Usage {}
 /// Whether an error is wrong usage, a wrong model or a wrong space, rather than a failed run.
 pub fn is_usage(error: &anyhow::Error) -> bool {
     let config = |cause: &FolderError| cause.is_config();
-    error
-        .chain()
-        .any(|cause| cause.is::<Usage>() || cause.is::<lathe_core::Error>() || cause.downcast_ref().is_some_and(config))
+    let setting = |cause: &lathe_train::Error| match cause {
+        lathe_train::Error::Setting { .. } | lathe_train::Error::Model(_) => true,
+        lathe_train::Error::Folder(error) => error.is_config(),
+        _ => false,
+    };
+    error.chain().any(|cause| {
+        cause.is::<Usage>()
+            || cause.is::<lathe_core::Error>()
+            || cause.downcast_ref().is_some_and(config)
+            || cause.downcast_ref().is_some_and(setting)
+    })
+}
+
+/// The flags that stand for the keys of a model file.
+#[derive(Debug)]
+pub struct ModelKeys {
+    /// Key and value of each flag given.
+    flags: Vec<(&'static Key, String)>,
 }
 
 /// MODEL and the flags that stand for the keys of a model file, alone or over it.
 #[derive(Debug)]
 pub struct ModelArgs {
     name: Option<String>,
-    /// Key and value of each flag given.
-    flags: Vec<(&'static Key, String)>,
+    keys: ModelKeys,
+}
+
+/// A flag for each key of a table.
+pub fn key_flags(keys: &'static [Key], heading: &'static str) -> impl Iterator<Item = Arg> {
+    keys.iter().map(move |key| {
+        let flag: &'static str = key.name.replace('_', "-").leak();
+        let name: &'static str = key.name.to_uppercase().leak();
+        Arg::new(key.name)
+            .long(flag)
+            .value_name(name)
+            .allow_hyphen_values(true) // a stack may begin with a skip
+            .help(key.help)
+            .help_heading(heading)
+    })
+}
+
+impl ModelKeys {
+    /// Whether a flag was given.
+    pub fn has(&self, name: &str) -> bool {
+        self.flags.iter().any(|(key, _)| key.name == name)
+    }
+
+    /// Sets the keys that were given.
+    pub fn apply(&self, spec: &mut Spec) -> Result<()> {
+        for (key, text) in &self.flags {
+            spec.set(key, key.parse(text).context("flags")?);
+        }
+        Ok(())
+    }
+}
+
+impl clap::FromArgMatches for ModelKeys {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
+        Ok(Self { flags: KEYS.iter().filter_map(flag).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for ModelKeys {
+    fn augment_args(command: Command) -> Command {
+        command.args(key_flags(KEYS, "Model (over the file's, or without one)"))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
 }
 
 impl ModelArgs {
@@ -44,14 +109,12 @@ impl ModelArgs {
     pub fn model(&self) -> Result<Model> {
         let mut spec = match &self.name {
             Some(name) => spec_of(name)?,
-            None if self.flags.is_empty() => {
+            None if self.keys.flags.is_empty() => {
                 return Err(Usage("no model: give a file, a model folder, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
             }
             None => Spec::default(),
         };
-        for (key, text) in &self.flags {
-            spec.set(key, key.parse(text).context("flags")?);
-        }
+        self.keys.apply(&mut spec)?;
         let model = spec.model(&REGISTRY).with_context(|| self.name.clone().unwrap_or_else(|| "flags".into()))?;
         for key in spec.without_effect(&model.frame) {
             output::tell(format_args!("note: {key} has no effect with backbone {}", model.frame.backbone.key));
@@ -62,9 +125,7 @@ impl ModelArgs {
 
 impl clap::FromArgMatches for ModelArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
-        let flags = KEYS.iter().filter_map(flag).collect();
-        Ok(Self { name: matches.get_one("model").cloned(), flags })
+        Ok(Self { name: matches.get_one("model").cloned(), keys: ModelKeys::from_arg_matches(matches)? })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -76,17 +137,7 @@ impl clap::FromArgMatches for ModelArgs {
 impl clap::Args for ModelArgs {
     fn augment_args(command: Command) -> Command {
         let model = Arg::new("model").value_name("MODEL").help("Model file (TOML), model folder or shipped name");
-        let flags = KEYS.iter().map(|key| {
-            let flag: &'static str = key.name.replace('_', "-").leak();
-            let name: &'static str = key.name.to_uppercase().leak();
-            Arg::new(key.name)
-                .long(flag)
-                .value_name(name)
-                .allow_hyphen_values(true) // a stack may begin with a skip
-                .help(key.help)
-                .help_heading("Model (over the file's, or without one)")
-        });
-        command.arg(model).args(flags)
+        ModelKeys::augment_args(command.arg(model))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -94,7 +145,8 @@ impl clap::Args for ModelArgs {
     }
 }
 
-fn spec_of(name: &str) -> Result<Spec> {
+/// What is written of a model: in a file, a model folder or a shipped file.
+pub fn spec_of(name: &str) -> Result<Spec> {
     let path = Path::new(name);
     if folder::is_model_folder(path) || path.is_dir() && shipped::find(MODELS, name).is_none() {
         return Ok(folder::load_model(path)?.spec());
@@ -139,7 +191,7 @@ fn find(what: &str, list: &'static [Shipped], name: &str) -> Result<Source> {
 }
 
 /// Reads a text file that cannot be large, at most a little more than is accepted.
-fn read_text(path: &Path) -> Result<String> {
+pub fn read_text(path: &Path) -> Result<String> {
     let name = || path.display().to_string();
     let file = std::fs::File::open(path).with_context(name)?;
     let mut bytes = Vec::new();

@@ -4,6 +4,7 @@ mod input;
 mod measure;
 mod output;
 mod picture;
+mod progress;
 mod verbs;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};

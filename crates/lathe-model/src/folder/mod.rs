@@ -10,7 +10,7 @@
 mod config;
 mod tensors;
 
-pub use tensors::{Tensor, TensorFile, write_tensors};
+pub use tensors::{Tensor, TensorFile, write_aside, write_tensors};
 
 use crate::{Network, Param};
 use lathe_core::{Frame, MAX_TEXT, Model, Positions};
@@ -155,7 +155,12 @@ pub fn load_model(folder: &Path) -> Result<Model, FolderError> {
 
 /// The model in a folder, with its weights.
 pub fn load(folder: &Path) -> Result<Network, FolderError> {
-    let model = load_model(folder)?;
+    load_as(folder, load_model(folder)?)
+}
+
+/// The weights in a folder as those of a model that is given, which may differ from the folder's in what weights do not
+/// depend on, such as the length of the memory.
+pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
     let network = Network::unfilled(model);
     let mut network = network.map_err(|error| FolderError::Config { file: folder.join(CONFIG), error })?;
     let path = folder.join(WEIGHTS);

@@ -92,6 +92,11 @@ impl TensorFile {
         }
     }
 
+    /// The shape of a tensor, if there is one of that name.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.header.info(name).map(|info| &*info.shape)
+    }
+
     /// An error unless there is an f32 tensor of this name and shape.
     pub(super) fn check(&self, name: &str, shape: &[usize]) -> Result<()> {
         let expected = format!("{shape:?}");
@@ -169,15 +174,16 @@ pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
     write_aside(path, |out| {
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
-        for value in tensors.iter().flat_map(|tensor| tensor.values) {
-            out.write_all(&value.to_le_bytes())?;
+        for values in tensors.iter().flat_map(|tensor| tensor.values.chunks(1 << 14)) {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            out.write_all(&bytes)?;
         }
         Ok(())
     })
 }
 
 /// Writes a file under another name beside it, and renames it when all of it is on the disk.
-pub(super) fn write_aside(path: &Path, content: impl Fn(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+pub fn write_aside(path: &Path, content: impl Fn(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
     let io = |error| FolderError::Io { file: path.into(), error };
     let name = path.file_name().filter(|_| !path.exists() || path.is_file());
     let Some(name) = name else {

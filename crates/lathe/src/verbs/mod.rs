@@ -4,13 +4,19 @@ mod bench;
 mod completions;
 mod count;
 mod design;
+mod eval;
 mod forward;
+mod generate;
 mod man;
 mod models;
 mod space;
+mod train;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{ArgMatches, Command, Parser};
+use lathe_core::Model;
+use lathe_train::data::Tokenizer;
+use std::path::Path;
 
 /// A verb: its part of the command line, and what it does.
 pub struct Verb {
@@ -24,6 +30,9 @@ pub const VERBS: &[Verb] = &[
     verb::<design::Design>(),
     verb::<space::Space>(),
     verb::<models::Models>(),
+    verb::<train::Train>(),
+    verb::<eval::Eval>(),
+    verb::<generate::Generate>(),
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
     verb::<completions::Completions>(),
@@ -41,4 +50,22 @@ const fn verb<A: Action>() -> Verb {
         action.run(matches.get_flag("json"))
     };
     Verb { command: A::command, run }
+}
+
+/// An error where the tokenizer of a folder cannot be that of its model.
+fn check_tokenizer(tokenizer: &Tokenizer, model: &Model, folder: &Path) -> Result<()> {
+    let (found, vocab) = (tokenizer.vocab(), model.frame.vocab);
+    match tokenizer {
+        Tokenizer::Bytes if vocab != 256 => {
+            bail!(
+                "{}: found no tokenizer.json; expected one, for the vocabulary of {vocab} is not that of bytes",
+                folder.display()
+            )
+        }
+        _ if found > vocab => {
+            let file = folder.join("tokenizer.json");
+            bail!("{}: found {found} tokens; expected at most {vocab}, the model's vocabulary", file.display())
+        }
+        _ => Ok(()),
+    }
 }

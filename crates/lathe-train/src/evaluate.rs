@@ -1,0 +1,168 @@
+//! How well a model predicts a text.
+//!
+//! The tokens are cut into consecutive windows, each predicting its next tokens, so that every token but the first is
+//! scored once. A gpt2 sees nothing before its window of max_len tokens, except where windows overlap; a
+//! transformer_xl carries its memory through windows of tgt_len.
+
+use crate::Result;
+use crate::data::Tokens;
+use crate::language::{Judge, Language, Tally};
+use lathe_core::Positions;
+use lathe_model::Network;
+use lathe_ops::loss::IGNORE;
+use serde::{Deserialize, Serialize};
+
+/// How well a model predicts a text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Nats per token.
+    pub loss: f64,
+    /// e^loss
+    pub perplexity: f64,
+    /// Bits of all tokens over the bytes of the text.
+    pub bits_per_byte: f64,
+    /// How many tokens were scored.
+    pub tokens: u64,
+    /// On the built-in language: bits of each kind of byte beside the least possible.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<KindScore>,
+}
+
+/// The bytes of one kind of the built-in language.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KindScore {
+    /// Which kind.
+    pub kind: String,
+    /// Share of the bytes.
+    pub share: f64,
+    /// The model's bits per byte of this kind.
+    pub bits_per_byte: f64,
+    /// What the language itself, the best possible model, needs.
+    pub entropy: f64,
+}
+
+/// How to evaluate.
+#[derive(Default)]
+pub struct Options<'a> {
+    /// gpt2: tokens that a window shares with the one before.
+    pub context: usize,
+    /// Most tokens to score; 0 for all.
+    pub limit: u64,
+    /// The language that the text is of, where its tokens are bytes.
+    pub language: Option<&'a Language>,
+}
+
+/// Tokens computed at once.
+const AT_ONCE: usize = 4096;
+
+/// Scores a text; `watch` hears how many tokens of how many are done.
+pub fn evaluate(
+    network: &Network,
+    tokens: &Tokens,
+    options: &Options<'_>,
+    watch: &mut dyn FnMut(u64, u64),
+) -> Result<Evaluation> {
+    let frame = &network.model.frame;
+    let relative = frame.backbone.positions == Positions::Relative;
+    let all = tokens.len().saturating_sub(1);
+    let total = if options.limit == 0 { all } else { all.min(options.limit) };
+    let window = if relative { frame.tgt_len } else { frame.max_len } as usize;
+    let context = if relative { 0 } else { options.context.min(window - 1) };
+    let mut score = Score { nats: 0.0, kinds: options.language.map(Kinds::new) };
+    if let Some(kinds) = &mut score.kinds
+        && total > 0
+    {
+        let mut first = [0];
+        tokens.read(0, &mut first)?;
+        kinds.push(first[0], None);
+    }
+    let mut memory = relative.then(|| network.cache(1, window, &network.memory(1)));
+    let mut done = 0;
+    while done < total {
+        watch(done, total);
+        // Windows that see nothing of each other go together, where each is whole.
+        let rest = (total - done) as usize;
+        let before = context.min(done as usize);
+        let len = (window - before).min(rest);
+        let together = if relative || before > 0 || context > 0 { 1 } else { (AT_ONCE / len).clamp(1, rest / len) };
+        let mut ids = vec![0; before + together * len + 1];
+        tokens.read(done - before as u64, &mut ids)?;
+        let mut targets = ids[1..].to_vec();
+        targets[..before].fill(IGNORE);
+        ids.pop();
+        let losses = match &mut memory {
+            Some(memory) => network.loss(&ids, &targets, 1, memory),
+            None => network.loss(&ids, &targets, together, &mut network.memory(together)),
+        };
+        score.add(&targets[before..], &losses[before..]);
+        done += (together * len) as u64;
+    }
+    watch(total, total);
+    let bytes = tokens.bytes() as f64 * total as f64 / all.max(1) as f64;
+    let loss = score.nats / total as f64;
+    Ok(Evaluation {
+        loss,
+        perplexity: loss.exp(),
+        bits_per_byte: score.nats / std::f64::consts::LN_2 / bytes,
+        tokens: total,
+        kinds: score.kinds.map_or_else(Vec::new, |kinds| kinds.rows()),
+    })
+}
+
+struct Score<'a> {
+    nats: f64,
+    kinds: Option<Kinds<'a>>,
+}
+
+impl Score<'_> {
+    fn add(&mut self, targets: &[u32], losses: &[f32]) {
+        self.nats += losses.iter().copied().map(f64::from).sum::<f64>();
+        if let Some(kinds) = &mut self.kinds {
+            targets.iter().zip(losses).for_each(|(&target, &loss)| kinds.push(target, Some(loss)));
+        }
+    }
+}
+
+/// Adds up the bits of bytes by their kind, from the first whole document on: the text may begin inside one.
+struct Kinds<'a> {
+    language: &'a Language,
+    judge: Option<Judge<'a>>,
+    last: u32,
+    tally: Tally,
+}
+
+impl<'a> Kinds<'a> {
+    fn new(language: &'a Language) -> Self {
+        Self { language, judge: None, last: 0, tally: Tally::default() }
+    }
+
+    /// Takes a byte, and its loss where it was scored.
+    fn push(&mut self, byte: u32, nats: Option<f32>) {
+        let newline = u32::from(b'\n');
+        let Some(judge) = &mut self.judge else {
+            // A blank line ends a document.
+            if (self.last, byte) == (newline, newline) {
+                self.judge = Some(self.language.judge());
+            }
+            self.last = byte;
+            return;
+        };
+        match (judge.push(byte as u8), nats) {
+            (Ok(judged), Some(nats)) => self.tally.add(&judged, f64::from(nats) / std::f64::consts::LN_2),
+            (Ok(_), None) => {}
+            // Not of the language: it goes on with the next document.
+            (Err(_), _) => (self.judge, self.last) = (None, byte),
+        }
+    }
+
+    fn rows(self) -> Vec<KindScore> {
+        let rows = self.tally.rows().into_iter().filter(|row| row.bytes > 0);
+        rows.map(|row| KindScore {
+            kind: row.kind.into(),
+            share: row.share,
+            bits_per_byte: row.model,
+            entropy: row.language,
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,172 @@
+//! Text from a model, one token at a time.
+//!
+//! As in transformers, in this order: the repetition penalty (Keskar et al., 2019), the temperature, the `top_k` most
+//! likely tokens, and of these the fewest that together have the probability `top_p` (Holtzman et al., 2020).
+
+use lathe_core::Positions;
+use lathe_model::{Network, State};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// How the next token is chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct Sampling {
+    /// What logits are divided by; 0 takes the most likely token.
+    pub temperature: f64,
+    /// Only so many tokens; 0 for all.
+    pub top_k: usize,
+    /// Only the most likely tokens of this probability together; 1 for all.
+    pub top_p: f64,
+    /// Tokens that were there before lose this factor; 1 for none.
+    pub repetition_penalty: f64,
+    /// Of the generator.
+    pub seed: u64,
+}
+
+/// A text that goes on.
+pub struct Generator<'a> {
+    network: &'a Network,
+    sampling: Sampling,
+    rng: ChaCha8Rng,
+    /// The whole text so far.
+    tokens: Vec<u32>,
+    /// How many of the tokens the state has seen.
+    seen: usize,
+    state: State,
+    /// Tokens at which the state began.
+    began: usize,
+}
+
+impl<'a> Generator<'a> {
+    /// Begins with a prompt of at least one token.
+    pub fn new(network: &'a Network, prompt: &[u32], sampling: Sampling) -> Self {
+        assert!(!prompt.is_empty(), "a prompt of at least one token");
+        let rng = ChaCha8Rng::seed_from_u64(sampling.seed);
+        let state = Self::fresh(network);
+        Self { network, sampling, rng, tokens: prompt.to_vec(), seen: 0, state, began: 0 }
+    }
+
+    /// Tokens computed in one pass.
+    fn segment(network: &Network) -> usize {
+        let frame = &network.model.frame;
+        match frame.backbone.positions {
+            Positions::Relative => frame.tgt_len as usize,
+            Positions::Learned => frame.max_len as usize,
+        }
+    }
+
+    fn fresh(network: &Network) -> State {
+        network.cache(1, Self::segment(network), &network.memory(1))
+    }
+
+    /// The next token.
+    pub fn next_token(&mut self) -> u32 {
+        let frame = &self.network.model.frame;
+        let segment = Self::segment(self.network);
+        if frame.backbone.positions == Positions::Learned && self.tokens.len() - self.began > segment {
+            // Positions end here: the text goes on with what half a window remembers.
+            self.state = Self::fresh(self.network);
+            self.began = self.tokens.len() - segment.div_ceil(2);
+            self.seen = self.began;
+        }
+        let mut logits = None;
+        while self.seen < self.tokens.len() {
+            let end = self.tokens.len().min(self.seen + segment);
+            logits = Some(self.network.logits(&self.tokens[self.seen..end], 1, &mut self.state));
+            self.seen = end;
+        }
+        let logits = logits.expect("the last token is new");
+        let vocab = frame.vocab as usize;
+        let next = self.sampling.choose(&logits[logits.len() - vocab..], &self.tokens, &mut self.rng);
+        self.tokens.push(next);
+        next
+    }
+}
+
+impl Sampling {
+    /// A token, given the logits and the text before.
+    fn choose(&self, logits: &[f32], before: &[u32], rng: &mut ChaCha8Rng) -> u32 {
+        let mut scores: Vec<(f64, u32)> = logits.iter().zip(0..).map(|(&logit, id)| (f64::from(logit), id)).collect();
+        if self.repetition_penalty != 1.0 {
+            let mut repeated = before.to_vec();
+            repeated.sort_unstable();
+            repeated.dedup();
+            for id in repeated {
+                let score = &mut scores[id as usize].0;
+                *score *= if *score > 0.0 { self.repetition_penalty.recip() } else { self.repetition_penalty };
+            }
+        }
+        // The most likely first; of equals, the lower id.
+        let order = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if self.temperature == 0.0 {
+            return scores.into_iter().min_by(order).map_or(0, |(_, id)| id);
+        }
+        if self.top_k > 0 && self.top_k < scores.len() {
+            scores.select_nth_unstable_by(self.top_k - 1, order);
+            scores.truncate(self.top_k);
+        }
+        scores.sort_unstable_by(order);
+        let highest = scores[0].0;
+        scores.iter_mut().for_each(|(score, _)| *score = ((*score - highest) / self.temperature).exp());
+        let mut total: f64 = scores.iter().map(|(weight, _)| weight).sum();
+        if self.top_p < 1.0 {
+            let mut sum = 0.0;
+            let enough = scores.iter().position(|(weight, _)| {
+                sum += weight / total;
+                sum >= self.top_p
+            });
+            scores.truncate(enough.map_or(scores.len(), |last| last + 1));
+            total = scores.iter().map(|(weight, _)| weight).sum();
+        }
+        let mut draw = rng.random::<f64>() * total;
+        for &(weight, id) in &scores {
+            draw -= weight;
+            if draw < 0.0 {
+                return id;
+            }
+        }
+        scores[scores.len() - 1].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0, seed: 0 };
+
+    /// How often each of the tokens is chosen.
+    fn shares(sampling: Sampling, logits: &[f32], before: &[u32]) -> Vec<f64> {
+        const DRAWS: usize = 20_000;
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut counts = vec![0.0; logits.len()];
+        (0..DRAWS).for_each(|_| counts[sampling.choose(logits, before, &mut rng) as usize] += 1.0 / DRAWS as f64);
+        counts
+    }
+
+    fn assert_near(found: &[f64], expected: &[f64]) {
+        // Four deviations of a share.
+        let near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 4.0 * 0.5 / 20_000f64.sqrt());
+        assert!(near, "{found:?} is not {expected:?}");
+    }
+
+    #[test]
+    fn tokens_come_as_often_as_they_should() {
+        let logits: Vec<f32> = [0.1f32, 0.2, 0.3, 0.4].iter().map(|p| p.ln()).collect();
+        assert_near(&shares(PLAIN, &logits, &[]), &[0.1, 0.2, 0.3, 0.4]);
+        assert_near(&shares(Sampling { top_k: 2, ..PLAIN }, &logits, &[]), &[0.0, 0.0, 3.0 / 7.0, 4.0 / 7.0]);
+        // 0.4 + 0.3 is not yet 0.75, so the third comes in.
+        assert_near(&shares(Sampling { top_p: 0.75, ..PLAIN }, &logits, &[]), &[0.0, 2.0 / 9.0, 3.0 / 9.0, 4.0 / 9.0]);
+        let hot = Sampling { temperature: 0.5, ..PLAIN }; // squares of the probabilities
+        assert_near(&shares(hot, &logits, &[]), &[1.0 / 30.0, 4.0 / 30.0, 9.0 / 30.0, 16.0 / 30.0]);
+        let penalty = Sampling { repetition_penalty: 2.0, ..PLAIN }; // log 0.4 counts twice: 0.16
+        assert_near(&shares(penalty, &logits, &[3, 3]), &[0.1 / 0.76, 0.2 / 0.76, 0.3 / 0.76, 0.16 / 0.76]);
+        assert_eq!(
+            shares(Sampling { temperature: 0.0, ..PLAIN }, &[1.0, 3.0, 3.0], &[]),
+            [0.0, 1.0, 0.0].map(|x| {
+                // 20,000 times 1/20,000 is not quite 1.
+                if x == 1.0 { (0..20_000).map(|_| 1.0 / 20_000.0).sum() } else { 0.0 }
+            })
+        );
+    }
+}

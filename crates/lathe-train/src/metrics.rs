@@ -1,0 +1,109 @@
+//! The record of a run: `metrics.jsonl`, one JSON object a line, only ever appended to, and TensorBoard event files
+//! where they are asked for.
+//!
+//! After a run was killed it goes on from its last checkpoint, so a few steps may be recorded twice, with the same
+//! values: a line `{"resumed": step}` stands between.
+
+use crate::evaluate::Evaluation;
+use crate::tensorboard::EventFile;
+use crate::{Error, Result};
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// A training step.
+#[derive(Debug, Clone, Serialize)]
+pub struct StepRecord {
+    /// Counted from 1.
+    pub step: u32,
+    /// Mean loss since the last record, nats per token.
+    pub loss: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Length of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Since the last record.
+    pub tokens_per_s: f64,
+    /// What each mixture of experts did in this step, from the bottom.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub experts: Vec<ExpertRecord>,
+}
+
+/// What a mixture of experts did.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExpertRecord {
+    /// Share of the assignments that each expert got.
+    pub loads: Vec<f64>,
+    /// The balance loss, 1 when uniform.
+    pub balance: f64,
+}
+
+#[derive(Serialize)]
+struct EvaluationRecord<'a> {
+    step: u32,
+    valid: &'a Evaluation,
+}
+
+/// Where records go.
+pub struct Metrics {
+    path: PathBuf,
+    file: File,
+    events: Option<EventFile>,
+}
+
+impl Metrics {
+    /// Opens the record of a run, to be appended to.
+    pub fn open(folder: &Path, tensorboard: bool) -> Result<Self> {
+        let path = folder.join("metrics.jsonl");
+        let open = || -> std::io::Result<File> {
+            let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+            // A process that was killed may have left half a line.
+            let mut text = Vec::new();
+            file.read_to_end(&mut text)?;
+            let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+            file.set_len(whole as u64)?;
+            file.seek(SeekFrom::End(0))?;
+            Ok(file)
+        };
+        let file = open().map_err(Error::io(&path))?;
+        let events = if tensorboard { Some(EventFile::create(&folder.join("tensorboard"))?) } else { None };
+        Ok(Self { path, file, events })
+    }
+
+    fn line(&mut self, record: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(record).expect("records of names and numbers");
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(Error::io(&self.path))
+    }
+
+    /// A training step.
+    pub fn step(&mut self, record: &StepRecord) -> Result<()> {
+        self.line(record)?;
+        let Some(events) = &mut self.events else { return Ok(()) };
+        let mut scalars = vec![
+            ("train/loss".to_string(), record.loss),
+            ("train/lr".into(), record.lr),
+            ("train/grad_norm".into(), record.grad_norm),
+            ("train/tokens_per_s".into(), record.tokens_per_s),
+        ];
+        for (i, experts) in record.experts.iter().enumerate() {
+            scalars.push((format!("experts/{i}/balance"), experts.balance));
+            let most = experts.loads.iter().copied().fold(0.0, f64::max);
+            scalars.push((format!("experts/{i}/highest_load"), most));
+        }
+        events.scalars(record.step, &scalars)
+    }
+
+    /// An evaluation.
+    pub fn evaluation(&mut self, step: u32, valid: &Evaluation) -> Result<()> {
+        self.line(&EvaluationRecord { step, valid })?;
+        let Some(events) = &mut self.events else { return Ok(()) };
+        events.scalars(step, &[("valid/loss".into(), valid.loss), ("valid/bits_per_byte".into(), valid.bits_per_byte)])
+    }
+
+    /// That the run goes on after a step.
+    pub fn resumed(&mut self, step: u32) -> Result<()> {
+        self.line(&serde_json::json!({ "resumed": step }))
+    }
+}

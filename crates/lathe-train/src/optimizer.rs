@@ -1,0 +1,123 @@
+//! The optimiser of a run: a rule, its hyperparameters, and the moments of every parameter.
+
+use crate::settings::Settings;
+use lathe_model::{Grads, Network, Params};
+use lathe_ops::optim::{AdamW, Lamb, LambKind, Sgd, squared_length};
+
+/// How weights move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// AdamW (Loshchilov and Hutter, 2019).
+    AdamW,
+    /// LAMB as published (You et al., 2020).
+    Lamb,
+    /// LAMB as NVIDIA trains Transformer-XL, and so PLANER.
+    JitLamb,
+    /// LAMB after all gradients together were made of length 1.
+    NvLamb,
+    /// Stochastic gradient descent with momentum.
+    Sgd,
+}
+
+const RULES: &[(&str, Rule)] = &[
+    ("adamw", Rule::AdamW),
+    ("lamb", Rule::Lamb),
+    ("jitlamb", Rule::JitLamb),
+    ("nvlamb", Rule::NvLamb),
+    ("sgd", Rule::Sgd),
+];
+
+impl Rule {
+    /// The rule of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        RULES.iter().find(|(known, _)| *known == name).map(|&(_, rule)| rule)
+    }
+
+    /// All names.
+    pub fn names() -> String {
+        RULES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Moments per parameter.
+    fn moments(self) -> usize {
+        if self == Self::Sgd { 1 } else { 2 }
+    }
+
+    fn eps(self) -> f64 {
+        match self {
+            Self::Lamb | Self::JitLamb | Self::NvLamb => 1e-6,
+            Self::AdamW | Self::Sgd => 1e-8,
+        }
+    }
+}
+
+/// A rule with its state.
+pub struct Optimizer {
+    rule: Rule,
+    betas: (f32, f32),
+    eps: f32,
+    weight_decay: f32,
+    /// The longest gradient; 0 for no limit.
+    clip: f64,
+    /// The first moments of all parameters in their order, then the second.
+    moments: Vec<Vec<Vec<f32>>>,
+}
+
+impl Optimizer {
+    /// The optimiser of a run's settings, for these parameters.
+    pub fn new(rule: Rule, settings: &Settings, params: &Params) -> Self {
+        let zeros = || params.iter().map(|param| vec![0.0; param.data.len()]).collect();
+        Self {
+            rule,
+            betas: (settings.beta1 as f32, settings.beta2 as f32),
+            eps: if settings.eps == 0.0 { rule.eps() } else { settings.eps } as f32,
+            weight_decay: settings.weight_decay as f32,
+            clip: settings.clip,
+            moments: (0..rule.moments()).map(|_| zeros()).collect(),
+        }
+    }
+
+    /// The moments, for a checkpoint.
+    pub fn moments(&self) -> &[Vec<Vec<f32>>] {
+        &self.moments
+    }
+
+    /// The moments, to be read from a checkpoint.
+    pub fn moments_mut(&mut self) -> &mut [Vec<Vec<f32>>] {
+        &mut self.moments
+    }
+
+    /// One step, counted from 1. Gives the length of the gradient; where that is not finite, nothing was changed.
+    pub fn step(&mut self, network: &mut Network, grads: &mut Grads, step: u32, lr: f64) -> f64 {
+        let grads = grads.finish();
+        let norm = grads.iter().map(|grad| squared_length(grad)).sum::<f64>().sqrt();
+        if !norm.is_finite() {
+            return norm;
+        }
+        let scale = match self.rule {
+            Rule::NvLamb if norm > 0.0 => 1.0 / norm,
+            Rule::NvLamb => 1.0,
+            _ if self.clip > 0.0 && norm > self.clip => self.clip / norm,
+            _ => 1.0,
+        } as f32;
+        let (lr, step) = (lr as f32, step as i32);
+        let (first, second) = self.moments.split_at_mut(1);
+        for (i, (param, g)) in network.params_mut().zip(&*grads).enumerate() {
+            // Biases, norms and other vectors are few and have no scale to be kept small.
+            let weight_decay = if param.shape.len() > 1 { self.weight_decay } else { 0.0 };
+            let (betas, eps) = (self.betas, self.eps);
+            let (w, m) = (&mut param.data, &mut first[0][i]);
+            match self.rule {
+                Rule::AdamW => {
+                    AdamW { lr, betas, eps, weight_decay }.step(step, scale, w, g, m, &mut second[0][i]);
+                }
+                Rule::Lamb | Rule::NvLamb | Rule::JitLamb => {
+                    let kind = if self.rule == Rule::JitLamb { LambKind::Jit } else { LambKind::Published };
+                    Lamb { kind, lr, betas, eps, weight_decay }.step(step, scale, w, g, m, &mut second[0][i]);
+                }
+                Rule::Sgd => Sgd { lr, momentum: betas.0, weight_decay }.step(scale, w, g, m),
+            }
+        }
+        norm
+    }
+}

@@ -1,0 +1,536 @@
+//! A training run: a folder that holds its settings, its record, its checkpoints and, in the end, the model.
+//!
+//! ```text
+//! run.toml        the settings
+//! data/           tokens; removed in the end
+//! metrics.jsonl   the record
+//! checkpoints/    step-000001000/ ...
+//! config.json, model.safetensors, tokenizer.json, result.json    when it has ended
+//! ```
+//!
+//! Beginning a run writes `run.toml`; everything after that is the same whether it begins or goes on.
+
+use crate::checkpoint::{self, Best, Moving, Progress};
+use crate::data::{self, Batch, DataSpec, Sampler, Tokenizer, TokenizerSpec, Tokens};
+use crate::evaluate::{Evaluation, Options, evaluate};
+use crate::language::Language;
+use crate::metrics::{ExpertRecord, Metrics, StepRecord};
+use crate::optimizer::Optimizer;
+use crate::schedule::Schedule;
+use crate::settings::{self, ModelEntry, Settings};
+use crate::{Error, Result};
+use lathe_core::model::{Value, key};
+use lathe_core::{Model, Positions, Spec};
+use lathe_model::folder::{self, write_aside};
+use lathe_model::{Grads, MoeStats, Network, REGISTRY, Training};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const RUN: &str = "run.toml";
+const RESULT: &str = "result.json";
+/// Losses of so many steps make the loss of a run.
+const RECENT: usize = 100;
+
+/// What a run tells while it goes.
+pub enum Event<'a> {
+    /// Text is read and turned into tokens: what, how much, of how much.
+    Preparing(&'a str, u64, u64),
+    /// Training begins, or goes on after a step: what there is.
+    Training(&'a Model, &'a Texts, u32),
+    /// A step was done.
+    Step(StepEvent),
+    /// An evaluation is under way: tokens done, of all.
+    Evaluating(u64, u64),
+    /// An evaluation.
+    Evaluated(u32, &'a Evaluation),
+    /// Something that the user should know.
+    Warning(String),
+}
+
+/// A step that was done.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub struct StepEvent {
+    pub step: u32,
+    pub steps: u32,
+    /// Mean of the last steps.
+    pub loss: f64,
+    pub tokens_per_s: f64,
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Steps done.
+    pub steps: u32,
+    /// Tokens trained on.
+    pub tokens: u64,
+    /// All its time, evaluation and checkpoints included.
+    pub seconds: f64,
+    /// Without evaluation and checkpoints.
+    pub tokens_per_s: f64,
+    /// Mean of the last 100 steps, nats per token.
+    pub loss: f64,
+    /// On the text to validate on, all of it.
+    pub valid: Option<Evaluation>,
+    /// The best evaluation on the way.
+    pub best: Option<Best>,
+    /// Whether it ended before its last step, for want of progress.
+    pub stopped_early: bool,
+    /// The model's folder.
+    pub out: String,
+}
+
+/// Who hears of events.
+pub type Watch<'a> = &'a mut dyn FnMut(Event<'_>);
+
+/// Begins a run in the folder `settings.out`, which must be new or empty. A model without `vocab` gets the
+/// tokenizer's.
+pub fn begin(settings: &Settings, model: &Spec, watch: Watch<'_>) -> Result<Outcome> {
+    settings.check()?;
+    let folder = Path::new(&settings.out);
+    if settings.out.is_empty() {
+        return Err(Error::setting("out", "nothing", "a folder for the run"));
+    }
+    if folder.exists() && std::fs::read_dir(folder).map_err(Error::io(folder))?.next().is_some() {
+        let found = if folder.join(RUN).exists() { "another run" } else { "other files" };
+        let expected = "a new or empty folder; `lathe train --resume` goes on with a run";
+        return Err(Error::setting(format!("out: {}", folder.display()), found, expected));
+    }
+    resolve(model, 256)?; // the model is checked before anything is written
+    let made = !folder.exists();
+    std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    let path = folder.join(RUN);
+    let text = settings.to_toml(model);
+    write_aside(&path, |out| out.write_all(text.as_bytes()))?;
+    let ended = resume(folder, watch);
+    // A run that never began leaves nothing behind.
+    if ended.is_err() && !folder.join("metrics.jsonl").exists() {
+        let _ = std::fs::remove_dir_all(folder.join("data"));
+        let _ = std::fs::remove_file(folder.join(LOCK));
+        let _ = std::fs::remove_file(path);
+        if made {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+    ended
+}
+
+/// The model, with the tokenizer's vocabulary where it names none.
+fn resolve(spec: &Spec, vocab: u32) -> Result<Model> {
+    let mut spec = spec.clone();
+    if spec.get("vocab").is_none() {
+        spec.set(key("vocab").expect("a key of the model file"), Value::Int(vocab));
+    }
+    Ok(spec.model(&REGISTRY)?)
+}
+
+const LOCK: &str = ".lock";
+
+/// Holds a folder for this process, until it is dropped.
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join(LOCK);
+    let file = File::create(&path).map_err(Error::io(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(Error::data(folder.display(), "a run that another process is at work on", "a run that has stopped"))
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(Error::io(&path)(error)),
+    }
+}
+
+/// Goes on with the run in a folder, from its last good checkpoint. A run that has ended gives its outcome again.
+pub fn resume(folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
+    let path = folder.join(RUN);
+    if !path.exists() {
+        return Err(Error::setting(folder.display(), "no run.toml", "the folder of a run"));
+    }
+    let _lock = lock(folder)?;
+    let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
+    let (mut settings, ModelEntry::Inline(spec)) = settings::read(&text)? else {
+        return Err(Error::data(path.display(), "no table [model]", "the settings that a run began with"));
+    };
+    settings.out = folder.display().to_string(); // it may have been moved
+    let result = folder.join(RESULT);
+    if result.exists() {
+        let text = std::fs::read(&result).map_err(Error::io(&result))?;
+        let outcome: Outcome = serde_json::from_slice(&text)
+            .map_err(|error| Error::data(result.display(), error, "the outcome of a run"))?;
+        return Ok(Outcome { out: settings.out, ..outcome });
+    }
+    Run::open(folder, settings, &spec, watch)?.finish(watch)
+}
+
+/// What a run learns from.
+pub struct Texts {
+    /// How text becomes tokens.
+    pub tokenizer: Tokenizer,
+    /// What it trains on.
+    pub train: Tokens,
+    /// What it validates on, if there is anything.
+    pub valid: Option<Tokens>,
+}
+
+impl Texts {
+    /// Reads the text; once all tokens are in the folder, they count, whatever has become of the text.
+    fn open(folder: &Path, settings: &Settings, watch: Watch<'_>) -> Result<Self> {
+        let known = || -> Result<Self> {
+            let valid = Tokens::open(&folder.join("valid.tokens"))?; // the last file to be written
+            let train = Tokens::open(&folder.join("train.tokens"))?;
+            Ok(Self { tokenizer: Tokenizer::load(folder)?, train, valid: Some(valid).filter(|valid| valid.len() > 1) })
+        };
+        if let Ok(known) = known() {
+            return Ok(known);
+        }
+        let spec = DataSpec {
+            data: settings.data.clone(),
+            valid: Some(settings.valid.clone()).filter(|valid| !valid.is_empty()),
+            tokenizer: tokenizer_of(settings)?,
+        };
+        let watch = std::cell::RefCell::new(watch);
+        let progress = |what: &str, done: u64, total: u64| (watch.borrow_mut())(Event::Preparing(what, done, total));
+        let prepared = data::prepare(&spec, folder, &progress)?;
+        Ok(Self { tokenizer: prepared.tokenizer, train: prepared.train, valid: prepared.valid })
+    }
+}
+
+/// The language that a text is of, if its bytes can be told apart by kind.
+pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
+    let builtin = data == "builtin" || data.starts_with("builtin:");
+    (builtin && matches!(tokenizer, Tokenizer::Bytes)).then(Language::default)
+}
+
+/// A run at work.
+struct Run {
+    folder: PathBuf,
+    settings: Settings,
+    schedule: Schedule,
+    texts: Texts,
+    language: Option<Language>,
+    sampler: Sampler,
+    /// Tokens of a sequence.
+    len: u32,
+    metrics: Metrics,
+    grads: Grads,
+    moving: Moving,
+    /// Since this process works on it, and the seconds before.
+    began: (Instant, f64),
+}
+
+impl Run {
+    fn open(folder: &Path, settings: Settings, spec: &Spec, watch: Watch<'_>) -> Result<Self> {
+        let began = Instant::now();
+        let texts = Texts::open(&folder.join("data"), &settings, watch)?;
+        let model = resolve(spec, texts.tokenizer.vocab())?;
+        check_vocab(&model, texts.tokenizer.vocab(), watch)?;
+        let frame = &model.frame;
+        let relative = frame.backbone.positions == Positions::Relative;
+        let longest = if relative { frame.tgt_len } else { frame.max_len };
+        let len = if settings.seq == 0 { longest } else { settings.seq };
+        if !relative && len > longest {
+            return Err(Error::setting("seq", len, format!("at most max_len, which is {longest}")));
+        }
+        if !relative && len < longest {
+            watch(Event::Warning(format!(
+                "training sees {len} tokens at once and evaluation max_len, which is {longest}: positions beyond {len} \
+                 are not trained"
+            )));
+        }
+        let (batch, tokens) = (settings.batch as usize, texts.train.clone());
+        let sampler = match relative {
+            true => Sampler::streams(tokens, batch, len as usize)?,
+            false => Sampler::windows(tokens, batch, len as usize, settings.seed.into())?,
+        };
+        let mut network = match settings.init.as_str() {
+            "" => Network::new(model, settings.seed.into())?,
+            init => folder::load_as(Path::new(init), model)?,
+        };
+        let precision = settings.precision()?;
+        network.set_precision(precision);
+        if let Some(warning) = precision.warning() {
+            watch(Event::Warning(warning));
+        }
+        let optimizer = Optimizer::new(settings.rule()?, &settings, network.params());
+        let part = batch / settings.accumulate as usize;
+        let states = (0..settings.accumulate).map(|_| network.memory(part)).collect();
+        let mut moving = Moving { network, optimizer, states, recent: Vec::new(), progress: Progress::default() };
+        let checkpoints = folder.join("checkpoints");
+        std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
+        checkpoint::clean(&checkpoints)?;
+        restore(&checkpoints, &mut moving, watch)?;
+        moving.network.set_precision(precision);
+        let mut metrics = Metrics::open(folder, settings.tensorboard)?;
+        let before = moving.progress.seconds;
+        if moving.progress.step > 0 {
+            metrics.resumed(moving.progress.step)?;
+        }
+        watch(Event::Training(&moving.network.model, &texts, moving.progress.step));
+        let schedule = Schedule {
+            shape: settings.shape()?,
+            lr: settings.lr,
+            warmup: settings.warmup_steps(),
+            steps: settings.steps.into(),
+            floor: settings.floor,
+        };
+        let scored = if settings.valid.is_empty() { &settings.data } else { &settings.valid };
+        Ok(Self {
+            folder: folder.into(),
+            language: language_of(scored, &texts.tokenizer),
+            grads: Grads::new(moving.network.params()),
+            settings,
+            schedule,
+            texts,
+            sampler,
+            len,
+            metrics,
+            moving,
+            began: (began, before),
+        })
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.folder.join("checkpoints")
+    }
+
+    /// All steps that are left, the last evaluation, and the model's folder.
+    fn finish(mut self, watch: Watch<'_>) -> Result<Outcome> {
+        let mut stopped_early = self.stale();
+        while self.moving.progress.step < self.settings.steps && !stopped_early {
+            self.step(watch)?;
+            let step = self.moving.progress.step;
+            let last = step == self.settings.steps;
+            let mut save = last || step.is_multiple_of(self.settings.checkpoint_every());
+            if step.is_multiple_of(self.settings.eval_every()) && !last && self.texts.valid.is_some() {
+                save |= self.evaluate(watch)?;
+                stopped_early = self.stale();
+            }
+            if save {
+                self.save()?;
+            }
+        }
+        let progress = self.moving.progress.clone();
+        if let (true, Some(best)) = (self.settings.patience > 0, progress.best) {
+            self.go_back_to(best.step, watch)?;
+        }
+        let valid = match self.texts.valid.clone() {
+            Some(tokens) => Some(self.score(&tokens, 0, watch)?),
+            None => None,
+        };
+        if let Some(valid) = &valid {
+            self.metrics.evaluation(progress.step, valid)?;
+            watch(Event::Evaluated(progress.step, valid));
+        }
+        let tokens = u64::from(progress.step) * self.tokens_per_step();
+        let outcome = Outcome {
+            steps: progress.step,
+            tokens,
+            seconds: self.seconds(),
+            tokens_per_s: tokens as f64 / progress.training_seconds,
+            loss: mean(&self.moving.recent),
+            valid,
+            best: progress.best,
+            stopped_early,
+            out: self.folder.display().to_string(),
+        };
+        folder::save(&self.moving.network, &self.folder)?;
+        self.texts.tokenizer.save(&self.folder)?;
+        checkpoint::write_json(&self.folder.join(RESULT), &outcome)?;
+        let _ = std::fs::remove_dir_all(self.folder.join("data")); // it would only take room
+        Ok(outcome)
+    }
+
+    /// Whether evaluations have been getting no better for too long.
+    fn stale(&self) -> bool {
+        self.settings.patience > 0 && self.moving.progress.stale >= self.settings.patience
+    }
+
+    fn seconds(&self) -> f64 {
+        self.began.1 + self.began.0.elapsed().as_secs_f64()
+    }
+
+    fn tokens_per_step(&self) -> u64 {
+        u64::from(self.settings.batch) * u64::from(self.len)
+    }
+
+    /// One step of the optimiser.
+    fn step(&mut self, watch: Watch<'_>) -> Result<()> {
+        let start = Instant::now();
+        let Moving { network, optimizer, states, recent, progress } = &mut self.moving;
+        let step = progress.step + 1;
+        let batch = self.sampler.batch(u64::from(progress.step))?;
+        let (loss, experts) = gradients(network, states, &batch, &self.settings, step, &mut self.grads);
+        let lr = self.schedule.rate(step);
+        if step == 1 {
+            progress.first_loss = loss;
+        }
+        let highest = 4.0 * progress.first_loss.max((network.model.frame.vocab as f32).ln());
+        let norm = if loss <= highest { optimizer.step(network, &mut self.grads, step, lr) } else { f64::NAN };
+        if !norm.is_finite() {
+            let good =
+                checkpoint::steps(&self.checkpoints()).first().map(|&step| checkpoint::path(&self.checkpoints(), step));
+            return Err(Error::Diverged { step, loss, highest, checkpoint: good });
+        }
+        progress.step = step;
+        recent.push(loss);
+        recent.drain(..recent.len().saturating_sub(RECENT));
+        let seconds = start.elapsed().as_secs_f64();
+        progress.training_seconds += seconds;
+        let every = self.settings.log_every;
+        if step.is_multiple_of(every) || step == self.settings.steps {
+            let since = &recent[recent.len().saturating_sub(every as usize)..];
+            let record = StepRecord {
+                step,
+                loss: mean(since),
+                lr,
+                grad_norm: norm,
+                tokens_per_s: self.tokens_per_step() as f64 / seconds,
+                experts: experts.iter().map(expert_record).collect(),
+            };
+            self.metrics.step(&record)?;
+        }
+        watch(Event::Step(StepEvent {
+            step,
+            steps: self.settings.steps,
+            loss: mean(&self.moving.recent[self.moving.recent.len().saturating_sub(20)..]),
+            tokens_per_s: self.tokens_per_step() as f64 / seconds,
+        }));
+        Ok(())
+    }
+
+    fn score(&self, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
+        let options = Options { context: 0, limit, language: self.language.as_ref() };
+        evaluate(&self.moving.network, tokens, &options, &mut |done, total| watch(Event::Evaluating(done, total)))
+    }
+
+    /// An evaluation on the way. Gives whether it is the best so far.
+    fn evaluate(&mut self, watch: Watch<'_>) -> Result<bool> {
+        let Some(tokens) = self.texts.valid.clone() else { return Ok(false) };
+        let valid = self.score(&tokens, self.settings.eval_tokens.into(), watch)?;
+        let progress = &mut self.moving.progress;
+        let better = progress.best.is_none_or(|best| valid.loss < best.loss);
+        if better {
+            progress.best = Some(Best { step: progress.step, loss: valid.loss });
+        }
+        progress.stale = if better { 0 } else { progress.stale + 1 };
+        self.metrics.evaluation(progress.step, &valid)?;
+        watch(Event::Evaluated(progress.step, &valid));
+        Ok(better)
+    }
+
+    fn save(&mut self) -> Result<()> {
+        self.moving.progress.seconds = self.seconds();
+        let folder = self.checkpoints();
+        checkpoint::write(&folder, &self.moving, &self.texts.tokenizer)?;
+        let best = self.moving.progress.best.map(|best| best.step);
+        checkpoint::prune(&folder, self.settings.keep, best)
+    }
+
+    /// The weights of the best evaluation; where they are damaged, those that there are.
+    fn go_back_to(&mut self, step: u32, watch: Watch<'_>) -> Result<()> {
+        let path = checkpoint::path(&self.checkpoints(), step);
+        match checkpoint::verify(&path) {
+            Ok(()) => {
+                self.moving.network = folder::load_as(&path, self.moving.network.model.clone())?;
+                self.moving.network.set_precision(self.settings.precision()?);
+            }
+            Err(error) => watch(Event::Warning(format!("{error}; the last weights are kept instead of the best"))),
+        }
+        Ok(())
+    }
+}
+
+/// The tokenizer that settings name: the one of the weights to begin with, where there is no other word.
+fn tokenizer_of(settings: &Settings) -> Result<TokenizerSpec> {
+    let of_init = Path::new(&settings.init).join("tokenizer.json");
+    match settings.tokenizer.as_str() {
+        "" if !settings.init.is_empty() && of_init.exists() => of_init.display().to_string().parse(),
+        "" => "bytes".parse(),
+        name => name.parse(),
+    }
+}
+
+fn check_vocab(model: &Model, tokenizer: u32, watch: Watch<'_>) -> Result<()> {
+    let vocab = model.frame.vocab;
+    if tokenizer > vocab || tokenizer == 256 && vocab != 256 {
+        let expected = format!("{tokenizer}, the size of the tokenizer's vocabulary");
+        return Err(Error::setting("vocab", vocab, expected));
+    }
+    if tokenizer < vocab {
+        let unused = vocab - tokenizer;
+        watch(Event::Warning(format!("{unused} of the model's {vocab} tokens do not exist in the tokenizer")));
+    }
+    Ok(())
+}
+
+/// Goes back to the newest checkpoint that is as it was written, if there is one.
+fn restore(folder: &Path, moving: &mut Moving, watch: Watch<'_>) -> Result<()> {
+    for step in checkpoint::steps(folder) {
+        let path = checkpoint::path(folder, step);
+        match checkpoint::verify(&path) {
+            Ok(()) => return checkpoint::restore(&path, moving),
+            Err(error) => watch(Event::Warning(format!("{error}; going back to the checkpoint before"))),
+        }
+    }
+    Ok(())
+}
+
+/// Gradients of a batch, part by part. Gives the mean loss, and what experts did.
+fn gradients(
+    network: &Network,
+    states: &mut [lathe_model::State],
+    batch: &Batch,
+    settings: &Settings,
+    step: u32,
+    grads: &mut Grads,
+) -> (f32, Vec<MoeStats>) {
+    grads.clear();
+    let parts = states.len();
+    let (rows, size) = (settings.batch as usize / parts, batch.ids.len() / parts);
+    let mut sum = 0.0;
+    let mut experts: Vec<MoeStats> = Vec::new();
+    let relative = network.model.frame.backbone.positions == Positions::Relative;
+    for (part, state) in states.iter_mut().enumerate() {
+        if batch.fresh || !relative {
+            *state = network.memory(rows);
+        }
+        let training = Training {
+            dropout_key: Some(mix(mix(u64::from(settings.seed)) ^ (u64::from(step) << 20 | part as u64))),
+            balance: (settings.balance / parts as f64) as f32,
+            scale: 1.0 / batch.ids.len() as f32,
+        };
+        let places = part * size..(part + 1) * size;
+        let outcome = network.train(&batch.ids[places.clone()], &batch.targets[places], rows, state, &training, grads);
+        sum += outcome.losses.iter().copied().map(f64::from).sum::<f64>();
+        for (i, stats) in outcome.experts.into_iter().enumerate() {
+            let share = stats.balance / parts as f32;
+            match experts.get_mut(i) {
+                None => experts.push(MoeStats { balance: share, ..stats }),
+                Some(all) => {
+                    all.loads.iter_mut().zip(stats.loads).for_each(|(all, load)| *all += load);
+                    all.balance += share;
+                }
+            }
+        }
+    }
+    ((sum / batch.ids.len() as f64) as f32, experts)
+}
+
+fn expert_record(stats: &MoeStats) -> ExpertRecord {
+    let all: usize = stats.loads.iter().sum();
+    let share = |&load: &usize| load as f64 / all.max(1) as f64;
+    ExpertRecord { loads: stats.loads.iter().map(share).collect(), balance: stats.balance.into() }
+}
+
+fn mean(losses: &[f32]) -> f64 {
+    losses.iter().copied().map(f64::from).sum::<f64>() / losses.len().max(1) as f64
+}
+
+/// Spreads a number over 64 bits (the finaliser of SplitMix64).
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

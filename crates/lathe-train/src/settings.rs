@@ -1,0 +1,201 @@
+//! The settings of a run: one table, from which run files, flags and their help derive.
+//!
+//! A run file is TOML: keys of [`KEYS`], and the model as a name or as a table of its own:
+//!
+//! ```toml
+//! data  = "my.txt"
+//! steps = 2000
+//! out   = "runs/first"
+//! [model]
+//! backbone = "gpt2"
+//! layers   = "(sf)x4"
+//! d_model  = 128
+//! ```
+
+use crate::optimizer::Rule;
+use crate::schedule::Shape;
+use lathe_core::fields::Document;
+use lathe_core::model::{Key, KeyKind, Value};
+use lathe_core::{Error, Result, Spec};
+use lathe_ops::Precision;
+use std::fmt::Write;
+
+/// A type that a setting may have.
+trait Setting: Sized {
+    fn take(value: Value) -> Option<Self>;
+    fn give(&self) -> Value;
+}
+
+macro_rules! setting_types {
+    ($($type:ty, $variant:ident;)*) => {$(
+        impl Setting for $type {
+            fn take(value: Value) -> Option<Self> {
+                match value {
+                    Value::$variant(value) => Some(value),
+                    _ => None,
+                }
+            }
+            fn give(&self) -> Value {
+                Value::$variant(self.clone())
+            }
+        }
+    )*};
+}
+setting_types! { u32, Int; f64, Real; bool, Flag; String, Word; }
+
+macro_rules! settings {
+    ($($name:ident: $type:ty = $default:expr, $kind:expr, $help:expr;)*) => {
+        /// The keys of a run file, without the model.
+        pub const KEYS: &[Key] = &[$(Key { name: stringify!($name), kind: $kind, help: $help }),*];
+
+        /// All settings of a run but the model.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Settings {
+            $(#[doc = $help] pub $name: $type,)*
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($name: $default.into(),)* }
+            }
+        }
+
+        impl Settings {
+            /// Sets a key to a value that [`Key::read`] or [`Key::parse`] gave.
+            pub fn set(&mut self, key: &Key, value: Value) {
+                match key.name {
+                    $(stringify!($name) => self.$name = Setting::take(value).expect("the key's own kind"),)*
+                    name => unreachable!("{name} is no key of a run"),
+                }
+            }
+
+            fn values(&self) -> Vec<(&'static str, Value)> {
+                vec![$((stringify!($name), self.$name.give())),*]
+            }
+        }
+    };
+}
+
+const COUNT: KeyKind = KeyKind::Int(0, u32::MAX);
+const WORD: KeyKind = KeyKind::Word;
+
+settings! {
+    data: String = "builtin", WORD, "text to learn: a file, a folder, either with .gz, or builtin[:MB[:SEED]] [builtin]";
+    valid: String = "", WORD, "text to validate on [the last tenth of the data]";
+    tokenizer: String = "", WORD, "bytes, bpe:N, word:N, a tokenizer.json or a vocab.json beside its merges.txt [init's, else bytes]";
+    init: String = "", WORD, "model folder to begin with the weights of [fresh weights]";
+    out: String = "", WORD, "folder of the run, which becomes the model's folder";
+    steps: u32 = 1000u32, KeyKind::Int(1, 1 << 30), "optimiser steps [1000]";
+    batch: u32 = 16u32, KeyKind::Int(1, 1 << 20), "sequences of a step [16]";
+    accumulate: u32 = 1u32, KeyKind::Int(1, 1 << 20), "parts that a batch is computed in, one after the other, to save memory [1]";
+    seq: u32 = 0u32, KeyKind::Int(0, 1 << 24), "tokens of a sequence in training [gpt2: max_len; transformer_xl: tgt_len]";
+    seed: u32 = 0u32, COUNT, "seed of weights, order and dropout [0]";
+    optimizer: String = "adamw", WORD, "adamw, lamb, jitlamb, nvlamb or sgd [adamw]";
+    lr: f64 = 1e-3, KeyKind::Real(0.0, 1e3), "highest learning rate [0.001]";
+    beta1: f64 = 0.9, KeyKind::Real(0.0, 1.0), "decay of the first moment; momentum of sgd [0.9]";
+    beta2: f64 = 0.95, KeyKind::Real(0.0, 1.0), "decay of the second moment [0.95]";
+    eps: f64 = 0.0, KeyKind::Real(0.0, 1.0), "what is added to the root of the second moment [1e-8; LAMB: 1e-6]";
+    weight_decay: f64 = 0.1, KeyKind::Real(0.0, 1e3), "weight decay of matrices; vectors have none [0.1]";
+    schedule: String = "cosine", WORD, "constant, linear, cosine or inverse_sqrt [cosine]";
+    warmup: f64 = 0.05, KeyKind::Real(0.0, 1e9), "steps of linear warm-up, or a share of all below 1 [0.05]";
+    floor: f64 = 0.1, KeyKind::Real(0.0, 1.0), "where linear and cosine end, as a share of lr [0.1]";
+    clip: f64 = 1.0, KeyKind::Real(0.0, 1e9), "longest gradient; 0 for no limit [1]";
+    balance: f64 = 0.01, KeyKind::Real(0.0, 1e3), "weight of the balance loss of experts [0.01]";
+    precision: String = "f32", WORD, "precision of products: f32 or bf16 [f32]";
+    eval_every: u32 = 0u32, COUNT, "steps between evaluations [a tenth of all]";
+    eval_tokens: u32 = 1u32 << 18, COUNT, "most tokens of an evaluation before the last, 0 for all [262144]";
+    patience: u32 = 0u32, COUNT, "stop after so many evaluations without a better one, and give the best model [never]";
+    checkpoint_every: u32 = 0u32, COUNT, "steps between checkpoints [a tenth of all, at most 1000]";
+    keep: u32 = 2u32, KeyKind::Int(1, 1 << 20), "checkpoints to keep beside the best [2]";
+    log_every: u32 = 10u32, KeyKind::Int(1, u32::MAX), "steps between records in metrics.jsonl [10]";
+    tensorboard: bool = false, KeyKind::Flag, "write TensorBoard event files too [false]";
+}
+
+/// What a run file says of the model.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelEntry {
+    /// Nothing.
+    None,
+    /// A model file, a model folder or a shipped name.
+    Name(String),
+    /// The model itself.
+    Inline(Spec),
+}
+
+/// Reads a run file.
+pub fn read(text: &str) -> Result<(Settings, ModelEntry)> {
+    let document = Document::parse(text, "the run file")?;
+    let mut settings = Settings::default();
+    let mut model = ModelEntry::None;
+    for (name, field) in document.fields().iter() {
+        if name == "model" {
+            model = match field.is_table() {
+                true => ModelEntry::Inline(Spec::from_fields(&field.table()?)?),
+                false => ModelEntry::Name(field.text()?.to_string()),
+            };
+            continue;
+        }
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            let known: Vec<_> = KEYS.iter().map(|key| key.name).chain(["model"]).collect();
+            return Err(field.unknown(name, &known));
+        };
+        settings.set(key, key.read(&field)?);
+    }
+    settings.check()?;
+    Ok((settings, model))
+}
+
+impl Settings {
+    /// Checks what the kinds of keys do not.
+    pub fn check(&self) -> Result<()> {
+        self.rule()?;
+        self.shape()?;
+        self.precision()?;
+        if !self.batch.is_multiple_of(self.accumulate) {
+            let expected = format!("a divisor of batch, which is {}", self.batch);
+            return Err(Error::value("accumulate", self.accumulate, expected));
+        }
+        Ok(())
+    }
+
+    /// The optimiser's rule.
+    pub fn rule(&self) -> Result<Rule> {
+        Rule::named(&self.optimizer)
+            .ok_or_else(|| Error::value("optimizer", format!("`{}`", self.optimizer), Rule::names()))
+    }
+
+    /// The shape of the schedule.
+    pub fn shape(&self) -> Result<Shape> {
+        Shape::named(&self.schedule)
+            .ok_or_else(|| Error::value("schedule", format!("`{}`", self.schedule), Shape::names()))
+    }
+
+    /// The precision of products.
+    pub fn precision(&self) -> Result<Precision> {
+        self.precision.parse().map_err(|_| Error::value("precision", format!("`{}`", self.precision), "f32 or bf16"))
+    }
+
+    /// Steps of warm-up.
+    pub fn warmup_steps(&self) -> f64 {
+        if self.warmup < 1.0 { (self.warmup * f64::from(self.steps)).round() } else { self.warmup.round() }
+    }
+
+    /// Steps between evaluations.
+    pub fn eval_every(&self) -> u32 {
+        if self.eval_every == 0 { (self.steps / 10).max(1) } else { self.eval_every }
+    }
+
+    /// Steps between checkpoints.
+    pub fn checkpoint_every(&self) -> u32 {
+        if self.checkpoint_every == 0 { (self.steps / 10).clamp(1, 1000) } else { self.checkpoint_every }
+    }
+
+    /// The run file of these settings and a model, every key written out.
+    pub fn to_toml(&self, model: &Spec) -> String {
+        let mut text = String::from("# The settings of this run, every key written out.\n");
+        for (name, value) in self.values() {
+            writeln!(text, "{name} = {value}").expect("a string takes everything");
+        }
+        text + "\n[model]\n" + &model.to_toml()
+    }
+}
