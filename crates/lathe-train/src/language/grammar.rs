@@ -39,7 +39,7 @@ pub(super) struct Sentence {
 type Opening = (&'static str, usize);
 
 /// Tables, sentences and facts of a language.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Grammar {
     pub tables: Vec<Table>,
     pub sentences: Vec<Sentence>,
@@ -53,7 +53,7 @@ pub(super) struct Grammar {
     pub subjects: usize,
     /// Per relation, per subject: the object, a word of the relation's table.
     pub facts: Vec<Vec<usize>>,
-    /// Tables by name, while the grammar is built.
+    /// The tables of the lists, by name.
     names: Vec<(&'static str, usize)>,
     /// Per register: the table of its words.
     registered: Vec<usize>,
@@ -62,17 +62,7 @@ pub(super) struct Grammar {
 impl Grammar {
     pub fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut grammar = Self {
-            tables: Vec::new(),
-            sentences: Vec::new(),
-            opens: Vec::new(),
-            first: 0,
-            registers: Vec::new(),
-            subjects: 0,
-            facts: Vec::new(),
-            names: Vec::new(),
-            registered: Vec::new(),
-        };
+        let mut grammar = Self::default();
         for (name, words) in lists(&mut rng) {
             let table = grammar.add(words);
             grammar.names.push((name, table));
