@@ -11,6 +11,7 @@ pub mod generate;
 pub mod language;
 mod metrics;
 pub mod optimizer;
+pub mod recipes;
 pub mod run;
 pub mod schedule;
 pub mod settings;

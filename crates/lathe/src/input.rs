@@ -68,6 +68,11 @@ pub fn key_flags(keys: &'static [Key], heading: &'static str) -> impl Iterator<I
 }
 
 impl ModelKeys {
+    /// Whether no flag was given.
+    pub fn is_empty(&self) -> bool {
+        self.flags.is_empty()
+    }
+
     /// Whether a flag was given.
     pub fn has(&self, name: &str) -> bool {
         self.flags.iter().any(|(key, _)| key.name == name)
@@ -109,7 +114,7 @@ impl ModelArgs {
     pub fn model(&self) -> Result<Model> {
         let mut spec = match &self.name {
             Some(name) => spec_of(name)?,
-            None if self.keys.flags.is_empty() => {
+            None if self.keys.is_empty() => {
                 return Err(Usage("no model: give a file, a model folder, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
             }
             None => Spec::default(),

@@ -143,3 +143,54 @@ fn same_on_any_number_of_threads() {
         vec![fused_adamw(len), fused_lamb(LambKind::Published, len), fused_lamb(LambKind::Jit, len), fused_sgd(len)]
     });
 }
+
+/// Twenty steps as PyTorch takes them: `oracles/optimizers.py`.
+#[test]
+fn twenty_steps_are_those_of_pytorch() {
+    let bytes = include_bytes!("fixtures/optimizers.safetensors");
+    let file = safetensors::SafeTensors::deserialize(bytes).expect("the fixture");
+    let read = |name: String| -> Vec<f32> {
+        let bytes = file.tensor(&name).unwrap_or_else(|_| panic!("{name} in the fixture")).data();
+        bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+    };
+    const NAMES: [&str; 2] = ["matrix", "vector"];
+    let (lr, betas, eps, weight_decay) = (0.02, (0.9, 0.98), 1e-6, 0.05);
+    let adamw = AdamW { lr, betas, eps, weight_decay };
+    let lamb = |kind| Lamb { kind, lr, betas, eps, weight_decay };
+    for rule in ["adamw", "lamb", "jitlamb", "nvlamb"] {
+        let mut state = NAMES.map(|name| {
+            let w = read(format!("w.{name}"));
+            (vec![0.0; w.len()], vec![0.0; w.len()], w)
+        });
+        let grads = NAMES.map(|name| read(format!("g.{name}")));
+        let expected = NAMES.map(|name| read(format!("{rule}.{name}")));
+        for step in 0..20 {
+            let part = |values: &[f32]| -> Vec<f32> {
+                let len = values.len() / 20;
+                values[step * len..][..len].to_vec()
+            };
+            let squares: f64 = grads.iter().map(|grad| lathe_ops::optim::squared_length(&part(grad))).sum();
+            let scale = if rule == "nvlamb" { squares.sqrt().recip() as f32 } else { 1.0 };
+            for i in 0..NAMES.len() {
+                let ((m, v, w), g) = (&mut state[i], part(&grads[i]));
+                let count = step as i32 + 1;
+                match rule {
+                    "adamw" => adamw.step(count, scale, w, &g, m, v),
+                    "jitlamb" => lamb(LambKind::Jit).step(count, scale, w, &g, m, v),
+                    _ => lamb(LambKind::Published).step(count, scale, w, &g, m, v),
+                }
+                close(&format!("{rule}, step {count}"), w, &part(&expected[i]), 1e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn squared_lengths_are_sums_of_squares() {
+    for len in SIZES {
+        let x = numbers(len, 3);
+        let expected: f64 = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+        let found = lathe_ops::optim::squared_length(&x);
+        assert!((found - expected).abs() <= 1e-6 * expected, "{found} is not {expected}");
+    }
+}

@@ -128,9 +128,9 @@ fn builtin(name: &str) -> Result<Option<(u64, u64)>> {
     }
     let Some(rest) = rest.strip_prefix(':') else { return Ok(None) };
     let (size, seed) = rest.split_once(':').unwrap_or((rest, "0"));
-    let size = size.parse().ok().filter(|size| (1..=MAX_BUILTIN_MB).contains(size));
+    let size: Option<f64> = size.parse().ok().filter(|size| (0.001..=MAX_BUILTIN_MB as f64).contains(size));
     match (size, seed.parse()) {
-        (Some(size), Ok(seed)) => Ok(Some((size << 20, seed))),
+        (Some(size), Ok(seed)) => Ok(Some(((size * f64::from(1 << 20)) as u64, seed))),
         _ => Err(Error::setting(
             "data",
             format_args!("`{name}`"),

@@ -9,6 +9,7 @@ use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser};
 use lathe_core::model::Key;
 use lathe_core::{Spec, notation};
 use lathe_train::evaluate::Evaluation;
+use lathe_train::recipes::RECIPES;
 use lathe_train::run::{self, Event, Outcome};
 use lathe_train::settings::{self, ModelEntry, Settings};
 use std::path::{Path, PathBuf};
@@ -25,16 +26,19 @@ RUN is a TOML file with the keys of the flags (`-` becomes `_`) and the model as
 it. DIR gets run.toml (all settings), metrics.jsonl (the record), checkpoints/ and, in the end, the model. A run that was
 stopped goes on with --resume, to the same bits.
 
+Recipes: planer_wt103, planer_enwik8, par_base, par_large, par_24b, lts_transformer_xl_wt103, lts_transformer_xl_lm1b,
+lts_gpt2_wt103, lts_gpt2_lm1b, lts_gpt2_pile; each needs --data, --valid and patience.
+
 Examples:
   lathe train --out first                                   # the built-in language, a small model
   lathe train --data my.txt --tokenizer bpe:4096 --model gpt2_small --vocab 4096 --max-len 128 --steps 500 --out mine
   lathe train --resume mine"
 )]
 pub struct Train {
-    /// Run file (TOML)
-    run: Option<PathBuf>,
+    /// Run file (TOML), or the name of a paper's recipe
+    run: Option<String>,
     /// Go on with the run in a folder
-    #[arg(long, value_name = "DIR", exclusive = true)]
+    #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
     #[command(flatten)]
     flags: Flags,
@@ -45,6 +49,17 @@ struct Flags {
     model: Option<String>,
     settings: Vec<(&'static Key, String)>,
     keys: input::ModelKeys,
+}
+
+impl Flags {
+    /// An error if anything was given beside a run to go on with, whose settings are its own.
+    fn none_given(&self, run: bool) -> Result<()> {
+        if run || self.model.is_some() || !self.settings.is_empty() || !self.keys.is_empty() {
+            let usage = "--resume: found other settings beside it; expected none, for the run goes on with its own";
+            return Err(Usage(usage.into()).into());
+        }
+        Ok(())
+    }
 }
 
 impl FromArgMatches for Flags {
@@ -83,7 +98,10 @@ impl Action for Train {
     fn run(self, json: bool) -> Result<()> {
         let mut screen = Screen::default();
         let outcome = match &self.resume {
-            Some(folder) => run::resume(folder, &mut |event| screen.show(event)),
+            Some(folder) => {
+                self.flags.none_given(self.run.is_some())?;
+                run::resume(folder, &mut |event| screen.show(event))
+            }
             None => {
                 let (settings, model) = self.read()?;
                 run::begin(&settings, &model, &mut |event| screen.show(event))
@@ -102,9 +120,13 @@ impl Train {
     /// The run file with the flags over it.
     fn read(&self) -> Result<(Settings, Spec)> {
         let (mut settings, mut model) = match &self.run {
-            Some(path) => {
-                let text = input::read_text(path)?;
-                settings::read(&text).with_context(|| path.display().to_string())?
+            Some(name) => {
+                let recipe = RECIPES.iter().find(|recipe| recipe.name == name && !Path::new(name).exists());
+                let text = match recipe {
+                    Some(recipe) => recipe.text.to_string(),
+                    None => input::read_text(Path::new(name))?,
+                };
+                settings::read(&text).with_context(|| name.clone())?
             }
             None => (Settings::default(), ModelEntry::None),
         };
@@ -116,6 +138,9 @@ impl Train {
             return Err(
                 Usage("--out is missing: the folder of the run, which becomes the model's folder".into()).into()
             );
+        }
+        if settings.data.is_empty() {
+            return Err(Usage("--data is missing: the text to learn, which a recipe does not bring".into()).into());
         }
         if let Some(name) = &self.flags.model {
             model = ModelEntry::Name(name.clone());

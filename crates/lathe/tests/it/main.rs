@@ -2,6 +2,7 @@
 
 mod forward;
 mod readme;
+mod train;
 mod verbs;
 
 use std::process::{Command, Output};

@@ -1,0 +1,272 @@
+//! Training, evaluation and generation, through the program.
+
+use crate::{command, fails, json, text};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A run small enough for a test: a transformer_xl, so that there is a memory to lose, with dropout and experts.
+const TINY: &str = r#"
+data = "builtin:0.1"
+steps = 40
+batch = 4
+accumulate = 2
+checkpoint_every = 3
+eval_every = 7
+log_every = 5
+[model]
+backbone = "transformer_xl"
+layers = "s f s m4k2"
+d_model = 16
+heads = 2
+inner = 32
+tgt_len = 16
+mem_len = 16
+dropout = 0.1
+"#;
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.path(name), content).expect("a file");
+        self.path(name)
+    }
+
+    /// The run file with lines before it.
+    fn run(&self, lines: &str) -> String {
+        self.file("run.toml", format!("{lines}\n{TINY}"))
+    }
+}
+
+fn bytes(folder: &str, name: &str) -> Vec<u8> {
+    let path = Path::new(folder).join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Loss and learning rate of every step recorded, and every evaluation; steps recorded twice must be the same.
+fn record(folder: &str) -> std::collections::BTreeMap<String, String> {
+    let mut record = std::collections::BTreeMap::new();
+    for line in String::from_utf8(bytes(folder, "metrics.jsonl")).expect("UTF-8").lines() {
+        let mut line: serde_json::Value = serde_json::from_str(line).expect("whole lines");
+        let Some(fields) = line.as_object_mut().filter(|fields| fields.contains_key("step")) else { continue };
+        fields.remove("tokens_per_s");
+        let key = format!("{} {}", fields["step"], fields.contains_key("valid"));
+        let value = line.to_string();
+        let before = record.insert(key, value.clone());
+        assert!(before.is_none_or(|before| before == value), "{value} was recorded otherwise before");
+    }
+    record
+}
+
+fn checkpoints(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(Path::new(folder).join("checkpoints")).expect("checkpoints");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn a_killed_run_ends_with_the_same_bits() {
+    let folder = Folder::new();
+    let run = folder.run("");
+    let (whole, killed) = (folder.path("whole"), folder.path("killed"));
+    let outcome = json(&["train", &run, "--out", &whole]);
+    assert_eq!((&outcome["steps"], &outcome["tokens"]), (&40.into(), &(40 * 4 * 16).into()));
+    // Each sitting is a little longer than the one before, so that kills fall everywhere in it, and one gets through.
+    let mut kills = 0;
+    for sitting in 0..400u64 {
+        let args =
+            if sitting == 0 { vec!["train", &run, "--out", &killed] } else { vec!["train", "--resume", &killed] };
+        let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary runs");
+        std::thread::sleep(Duration::from_millis(5 + 7 * sitting));
+        if let Some(status) = child.try_wait().expect("a status") {
+            // A folder that was killed before it had its settings is no run yet.
+            if !status.success() && !Path::new(&killed).join("run.toml").exists() {
+                std::fs::remove_dir_all(&killed).ok();
+                continue;
+            }
+            assert!(status.success());
+            break;
+        }
+        child.kill().expect("it can be killed");
+        child.wait().expect("it ends");
+        kills += 1;
+        if !Path::new(&killed).join("run.toml").exists() {
+            std::fs::remove_dir_all(&killed).ok();
+            json(&["train", &run, "--out", &killed]);
+            break;
+        }
+    }
+    assert!(kills > 0, "no sitting was killed");
+    assert_eq!(json(&["train", "--resume", &killed])["loss"], outcome["loss"]);
+    assert_eq!(bytes(&killed, "model.safetensors"), bytes(&whole, "model.safetensors"));
+    assert_eq!(record(&killed), record(&whole));
+}
+
+/// A run that stopped after 20 of its 40 steps, because its folder was copied then.
+fn half(folder: &Folder, run: &str) -> String {
+    let out = folder.path("half");
+    json(&["train", run, "--out", &out]);
+    // What ended is not to be resumed: only checkpoints up to the middle, and no result.
+    for name in ["result.json", "config.json", "model.safetensors"] {
+        std::fs::remove_file(Path::new(&out).join(name)).expect("a file of the model");
+    }
+    out
+}
+
+#[test]
+fn damaged_checkpoints_are_named_and_the_one_before_is_used() {
+    let folder = Folder::new();
+    let run = folder.run("keep = 100");
+    let whole = folder.path("whole");
+    json(&["train", &run, "--out", &whole]);
+    let damage: [(&str, fn(&Path)); 4] = [
+        ("training.safetensors", |path| {
+            let mut bytes = std::fs::read(path).expect("a file");
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(path, bytes).expect("a file");
+        }),
+        ("model.safetensors", |path| {
+            let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+            file.set_len(100).expect("a shorter file");
+        }),
+        ("progress.json", |path| std::fs::remove_file(path).expect("a file")),
+        ("manifest.json", |path| std::fs::write(path, "{").expect("a file")),
+    ];
+    let out = half(&folder, &run);
+    let newest: Vec<PathBuf> = checkpoints(&out).into_iter().rev().take(damage.len()).collect();
+    for (checkpoint, (name, damage)) in newest.iter().zip(damage) {
+        damage(&checkpoint.join(name));
+    }
+    let done = command(&["train", "--resume", &out]).output().expect("the binary runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    for (checkpoint, (name, _)) in newest.iter().zip(damage) {
+        let file = checkpoint.join(name).display().to_string();
+        assert!(said.contains(&file), "{file} is not named in: {said}");
+    }
+    assert_eq!(bytes(&out, "model.safetensors"), bytes(&whole, "model.safetensors"));
+}
+
+#[test]
+fn a_folder_that_holds_something_is_left_alone() {
+    let folder = Folder::new();
+    let (code, error) = fails(&["train", &folder.run("step = 1"), "--out", &folder.path("x")]);
+    assert!(code == 2 && error.contains("did you mean `steps`"), "{error}");
+    let run = folder.run("");
+    let out = folder.path("out");
+    json(&["train", &run, "--steps", "2", "--out", &out]);
+    let before = bytes(&out, "model.safetensors");
+    let (code, error) = fails(&["train", &run, "--out", &out]);
+    assert_eq!(code, 2);
+    assert!(error.contains("another run") && error.contains("--resume"), "{error}");
+    assert_eq!(bytes(&out, "model.safetensors"), before);
+    std::fs::create_dir(folder.path("mine")).expect("a folder");
+    folder.file("mine/letter.txt", "dear");
+    let (code, error) = fails(&["train", &run, "--out", &folder.path("mine")]);
+    assert!(code == 2 && error.contains("other files"), "{error}");
+    assert_eq!(fails(&["train", "--resume", &folder.path("mine")]).0, 2);
+    assert_eq!(fails(&["train", "--resume", &out, "--steps", "3"]).0, 2);
+}
+
+#[test]
+fn bad_text_is_a_clear_error_that_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let model = ["--model", "small_gpt2", "--steps", "2", "--batch", "2"];
+    let short = folder.file("short.txt", "a text of a few bytes");
+    let cases = [
+        (folder.file("empty.txt", ""), "bytes", "empty.txt"),
+        (folder.path("missing.txt"), "bytes", "missing.txt"),
+        (folder.file("wrong.txt", [b"words and \xff more of them\n".as_slice(); 50].concat()), "word:100", "byte 10"),
+        (short, "bytes", "tokens"),
+        (folder.file("one.txt", "x"), "bytes", "one.txt"),
+    ];
+    for (data, tokenizer, part) in &cases {
+        let out = folder.path("out");
+        let args = [&["train", "--data", data, "--tokenizer", tokenizer, "--out", &out], model.as_slice()].concat();
+        let (code, error) = fails(&args);
+        assert!(code == 1 && error.contains(part), "{data}: {code}, {error}");
+        assert!(!Path::new(&out).exists(), "{data} left a folder");
+    }
+    // A file of zeros is a text like any other.
+    let zeros = folder.file("zeros.txt", [0; 4000]);
+    let out = folder.path("zeros");
+    let outcome = json(&[&["train", "--data", &zeros, "--out", &out], model.as_slice()].concat());
+    assert!(outcome["valid"]["loss"].as_f64().is_some_and(|loss| loss < 6.0));
+}
+
+#[test]
+fn a_rate_that_is_too_high_stops_with_the_step_and_the_last_checkpoint() {
+    let folder = Folder::new();
+    let run = folder.run("");
+    let out = folder.path("out");
+    let args = ["train", &run, "--out", &out, "--lr", "900", "--warmup", "20", "--clip", "0", "--optimizer", "sgd"];
+    let (code, error) = fails(&args);
+    assert_eq!(code, 1);
+    assert!(error.contains("step ") && error.contains("lr"), "{error}");
+    // What was good is still there.
+    assert!(Path::new(&out).join("metrics.jsonl").exists());
+}
+
+#[test]
+fn the_loss_of_a_transformers_folder_is_that_of_pytorch() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fixtures/gpt2_text");
+    let data = format!("{folder}/text.txt");
+    let expected: serde_json::Value = serde_json::from_slice(&bytes(folder, "expected.json")).expect("JSON");
+    for context in ["0", "8"] {
+        let found = json(&["eval", folder, "--data", &data, "--context", context]);
+        assert_eq!(found["tokens"], expected["tokens"]);
+        for key in ["loss", "bits_per_byte"] {
+            let [a, b] = [&found, &expected[format!("context_{context}")]].map(|v| v[key].as_f64().expect("a number"));
+            assert!((a - b).abs() < 1e-5 * b, "context {context}, {key}: {a} is not {b}");
+        }
+    }
+}
+
+#[test]
+fn a_trained_model_is_evaluated_and_writes() {
+    let folder = Folder::new();
+    let run = folder.run("tensorboard = true");
+    let out = folder.path("out");
+    let outcome = json(&["train", &run, "--out", &out]);
+    let kinds = outcome["valid"]["kinds"].as_array().expect("kinds of the built-in language");
+    assert!(kinds.iter().any(|row| row["kind"] == "context"));
+    assert!(Path::new(&out).join("tensorboard").is_dir());
+    assert!(!Path::new(&out).join("data").exists());
+    let again = json(&["train", "--resume", &out]);
+    assert_eq!(again["valid"]["loss"], outcome["valid"]["loss"]);
+
+    let sample =
+        |seed: &str| json(&["generate", &out, "--prompt", "The", "--tokens", "30", "--seed", seed])["text"].clone();
+    assert_eq!(sample("1"), sample("1"));
+    assert_ne!(sample("1"), sample("2"));
+    assert!(text(&["generate", &out, "--prompt", "The", "--tokens", "3", "--temperature", "0"]).starts_with("The"));
+    assert_eq!(fails(&["generate", &out, "--top-p", "0"]).0, 2);
+    // What was trained begins another run, at the loss where it ended.
+    let more = json(&[
+        "train",
+        "--init",
+        &out,
+        "--data",
+        "builtin:0.1",
+        "--steps",
+        "1",
+        "--lr",
+        "0",
+        "--out",
+        &folder.path("more"),
+    ]);
+    let [a, b] = [&more, &outcome].map(|run| run["valid"]["loss"].as_f64().expect("a loss"));
+    assert!((a - b).abs() < 1e-4, "{a} is not {b}");
+}
