@@ -18,7 +18,7 @@ mod vocabulary;
 pub use chunks::{CHUNK, Chunks};
 pub use decoder::Decoder;
 pub use sampler::{Batch, Sampler, permute};
-pub use source::Source;
+pub use source::{BUILTIN_MB, Source};
 pub use tokenizer::{Hf, Tokenizer, TokenizerSpec};
 pub use tokens::{Header, Tokens};
 pub use vocabulary::SAMPLE;
@@ -64,6 +64,8 @@ pub struct Summary {
     pub files: Vec<FileSummary>,
     /// The files of the validation text, where it is one of its own.
     pub valid_files: Vec<FileSummary>,
+    /// The first 400 bytes of the text, or a little less.
+    pub beginning: String,
     /// Bytes of the training text.
     pub train_bytes: u64,
     /// Bytes of the validation text.
@@ -108,6 +110,7 @@ pub fn prepare(spec: &DataSpec, dir: &Path, progress: &Progress<'_>) -> Result<P
     let mut summary = Summary {
         files: files(&source),
         valid_files: own_valid.as_ref().map(files).unwrap_or_default(),
+        beginning: source.beginning(400)?,
         train_bytes: split,
         valid_bytes: valid_range.end - valid_range.start,
         tokenizer: spec.tokenizer.to_string(),

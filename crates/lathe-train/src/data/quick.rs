@@ -1,11 +1,11 @@
 //! The two kinds of tokenizer that are trained here, encoded without the library's bookkeeping of offsets: the tokens are
 //! the same, many times sooner.
 
+use super::vocabulary;
 use regex::Regex;
 use std::collections::HashMap;
 use std::sync::Mutex;
-use tokenizers::models::bpe::BPE;
-use tokenizers::{Model, ModelWrapper};
+use tokenizers::{Model, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
 
 /// GPT-2's pattern but for its look-ahead: there, a run of white space leaves its last character to what follows.
 const PATTERN: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+";
@@ -34,21 +34,20 @@ type Cache = HashMap<Box<str>, Box<[u32]>>;
 impl Quick {
     /// The quick way of a tokenizer that is put together like ours.
     pub fn of(tokenizer: &tokenizers::Tokenizer) -> Option<Self> {
-        let parts = |tokenizer: &tokenizers::Tokenizer| {
-            let json = (tokenizer.get_normalizer(), tokenizer.get_pre_tokenizer());
-            serde_json::to_value(json).ok()
-        };
-        let is_like = |other: &tokenizers::Tokenizer| parts(tokenizer).is_some_and(|ours| parts(other) == Some(ours));
         let added: Vec<String> =
             tokenizer.get_added_tokens_decoder().values().map(|token| token.content.clone()).collect();
-        match tokenizer.get_model() {
-            ModelWrapper::BPE(model) if is_plain(model) && is_like(&super::vocabulary::byte_level()) => {
-                Some(Self::ByteLevel { pattern: Regex::new(PATTERN).ok()?, added, caches: Mutex::default() })
+        let normalizer = tokenizer.get_normalizer();
+        match (tokenizer.get_model(), tokenizer.get_pre_tokenizer()) {
+            (ModelWrapper::BPE(_), Some(PreTokenizerWrapper::ByteLevel(bytes))) => {
+                let is_ours = normalizer.is_none() && bytes.use_regex && !bytes.add_prefix_space;
+                is_ours.then_some(Self::ByteLevel { pattern: pattern().ok()?, added, caches: Mutex::default() })
             }
-            ModelWrapper::WordLevel(model) if added.is_empty() && is_like(&super::vocabulary::words().ok()?) => {
-                let end_of_line = model.token_to_id(super::vocabulary::END_OF_LINE)?;
+            (ModelWrapper::WordLevel(model), Some(PreTokenizerWrapper::WhitespaceSplit(_))) => {
+                let Some(NormalizerWrapper::Replace(lines)) = normalizer else { return None };
+                let is_ours = added.is_empty() && *lines == vocabulary::lines_to_words().ok()?;
+                let end_of_line = model.token_to_id(vocabulary::END_OF_LINE)?;
                 let unknown = model.token_to_id(&model.unk_token)?;
-                Some(Self::Words { vocab: model.get_vocab(), end_of_line, unknown })
+                is_ours.then(|| Self::Words { vocab: model.get_vocab(), end_of_line, unknown })
             }
             _ => None,
         }
@@ -74,7 +73,7 @@ impl Quick {
                         ids.extend_from_slice(known);
                         continue;
                     }
-                    let tokens = tokenizer.get_model().tokenize(&byte_characters(piece))?;
+                    let tokens = tokenizer.get_model().tokenize(&byte_characters(piece.as_bytes()))?;
                     let new: Box<[u32]> = tokens.into_iter().map(|token| token.id).collect();
                     ids.extend_from_slice(&new);
                     if piece.len() <= LONGEST {
@@ -99,14 +98,6 @@ impl Quick {
         }
         Ok(ids)
     }
-}
-
-/// Whether a model does nothing but merge.
-fn is_plain(model: &BPE) -> bool {
-    model.dropout.is_none()
-        && model.continuing_subword_prefix.is_none()
-        && model.end_of_word_suffix.is_none()
-        && !model.byte_fallback
 }
 
 /// Cuts text as GPT-2's pattern does.
@@ -135,7 +126,7 @@ pub(super) fn pattern() -> Result<Regex, regex::Error> {
 }
 
 /// Each byte as the printable character that stands for it in GPT-2's vocabulary.
-pub(super) fn byte_characters(piece: &str) -> String {
+pub(super) fn byte_characters(piece: &[u8]) -> String {
     let character = |byte: u8| match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
         // The others, in order, from U+0100 on.
@@ -143,5 +134,5 @@ pub(super) fn byte_characters(piece: &str) -> String {
         0x7f..=0xa0 => char::from_u32(0x121 + u32::from(byte - 0x7f)).unwrap_or_default(),
         0xad => '\u{143}',
     };
-    piece.bytes().map(character).collect()
+    piece.iter().copied().map(character).collect()
 }

@@ -81,8 +81,8 @@ impl Sampler {
                     // Steps count windows: one that crosses the border of an epoch takes from both.
                     let i = step.wrapping_mul(*batch as u64).wrapping_add(i);
                     let key = mix(mix(*seed) ^ (i / windows));
-                    let most = (tokens.len() - 1 - windows * len64).min(len64 - 1);
-                    let offset = mix(key ^ 1) % (most + 1);
+                    let left_out = tokens.len() - 1 - windows * len64;
+                    let offset = mix(key ^ 1) % (left_out + 1);
                     offset + permute(i % windows, windows, key) * len64
                 };
                 gather(tokens, *len, (0..*batch as u64).map(start), true)
@@ -114,7 +114,7 @@ fn check(tokens: &Tokens, batch: usize, len: usize, parallel: usize) -> Result<(
     Ok(())
 }
 
-/// Windows of an epoch: as many as fit at every offset, and at least one.
+/// Windows of an epoch: one less than fit, so that there are offsets to choose from, but at least one.
 fn windows(tokens: &Tokens, len: usize) -> u64 {
     (tokens.len() / len as u64).saturating_sub(1).max(1)
 }

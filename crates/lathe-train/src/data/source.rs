@@ -2,18 +2,20 @@
 //!
 //! A [`Source`] is one long text, its parts joined with nothing between, that is read in ranges and never held whole.
 
+use crate::language::{Documents, Language};
 use crate::{Error, Result};
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::UNIX_EPOCH;
 
 /// What every gzipped file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// MB of the built-in language, where no size is given.
-const BUILTIN_MB: u64 = 4;
+pub const BUILTIN_MB: u64 = 4;
 /// The largest size that can be asked for, 1 TB: more is a slip of the hand.
 const MAX_BUILTIN_MB: u64 = 1 << 20;
 
@@ -92,6 +94,20 @@ impl Source {
         let found = read_full(&mut reader, &mut next).map_err(|error| reader.error(error))?;
         let inside = next[..found].iter().take_while(|&&byte| !is_start(byte)).count();
         Ok(at + inside as u64)
+    }
+
+    /// The first characters of the text, in at most so many bytes.
+    pub fn beginning(&self, bytes: usize) -> Result<String> {
+        let mut text = vec![0; bytes];
+        let mut reader = self.read(0..self.bytes().min(bytes as u64));
+        let read = read_full(&mut reader, &mut text).map_err(|error| reader.error(error))?;
+        text.truncate(read);
+        if let Err(error) = std::str::from_utf8(&text)
+            && error.error_len().is_none()
+        {
+            text.truncate(error.valid_up_to());
+        }
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// What tells this text from another without reading it: names, sizes and times of the last change.
@@ -251,7 +267,28 @@ impl Part {
     }
 }
 
-/// The built-in language without end.
-fn builtin_text(_seed: u64) -> Box<dyn Read + Send> {
-    Box::new(io::repeat(b'\n'))
+/// The built-in language, document by document without end.
+struct Stories {
+    documents: Documents<'static>,
+    /// The document at hand, and how much of it was read.
+    document: Vec<u8>,
+    read: usize,
+}
+
+fn builtin_text(seed: u64) -> Box<dyn Read + Send> {
+    static LANGUAGE: LazyLock<Language> = LazyLock::new(Language::default);
+    Box::new(Stories { documents: LANGUAGE.documents(seed), document: Vec::new(), read: 0 })
+}
+
+impl Read for Stories {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read == self.document.len() {
+            self.document.clear();
+            self.documents.write(&mut self.document);
+            self.read = 0;
+        }
+        let read = (&self.document[self.read..]).read(buffer)?;
+        self.read += read;
+        Ok(read)
+    }
 }

@@ -29,6 +29,8 @@ pub const SAMPLE: u64 = 64 << 20;
 const COUNTED: usize = 1 << 20;
 /// Bytes of a word that can be in a vocabulary.
 const LONGEST: usize = 1 << 10;
+/// Bytes of a piece that merges are learnt from; longer ones, which take the square of their length, are cut.
+const PIECE: usize = 256;
 const GROUP: usize = 32;
 
 /// The tokenizer that was asked for, trained on a range of the text where it has to be, and how many bytes it was
@@ -128,13 +130,6 @@ fn count(chunk: &[u8]) -> HashMap<&str, u64> {
     counts
 }
 
-/// Byte-level BPE without merges.
-pub(super) fn byte_level() -> tokenizers::Tokenizer {
-    let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
-    tokenizer.with_pre_tokenizer(Some(ByteLevel::new(false, true, true)));
-    tokenizer
-}
-
 /// Merges of pairs, the most frequent first.
 fn train_bpe(vocab: usize, sample: &[String]) -> tokenizers::Result<Tokenizer> {
     let pattern = pattern()?;
@@ -145,16 +140,24 @@ fn train_bpe(vocab: usize, sample: &[String]) -> tokenizers::Result<Tokenizer> {
         .initial_alphabet(alphabet)
         .show_progress(false)
         .build();
-    trainer.feed(sample.iter(), |text| Ok(pieces(&pattern, text).map(byte_characters).collect()))?;
+    trainer.feed(sample.iter(), |text| {
+        let parts = pieces(&pattern, text).flat_map(|piece| piece.as_bytes().chunks(PIECE));
+        Ok(parts.map(byte_characters).collect())
+    })?;
     let mut model = BPE::default();
     trainer.train(&mut model)?;
     Tokenizer::byte_level(model)
 }
 
+/// The end of a line becomes a word.
+pub(super) fn lines_to_words() -> tokenizers::Result<Replace> {
+    Replace::new("\n", format!(" {END_OF_LINE} "))
+}
+
 /// Words between white space, without any word.
-pub(super) fn words() -> tokenizers::Result<tokenizers::Tokenizer> {
+fn words() -> tokenizers::Result<tokenizers::Tokenizer> {
     let mut tokenizer = tokenizers::Tokenizer::new(WordLevel::default());
-    tokenizer.with_normalizer(Some(Replace::new("\n", format!(" {END_OF_LINE} "))?))?;
+    tokenizer.with_normalizer(Some(lines_to_words()?))?;
     tokenizer.with_pre_tokenizer(Some(WhitespaceSplit));
     // A space before each word but the first, then line breaks for their word and the spaces around it.
     let spaces = DecoderWrapper::WordPiece(WordPiece::new("\n".into(), false));

@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod count;
+mod data;
 mod design;
 mod eval;
 mod forward;
@@ -30,6 +31,7 @@ pub const VERBS: &[Verb] = &[
     verb::<design::Design>(),
     verb::<space::Space>(),
     verb::<models::Models>(),
+    verb::<data::Data>(),
     verb::<train::Train>(),
     verb::<eval::Eval>(),
     verb::<generate::Generate>(),

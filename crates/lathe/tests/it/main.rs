@@ -1,5 +1,6 @@
 //! Drives the real binary.
 
+mod data;
 mod forward;
 mod readme;
 mod train;
