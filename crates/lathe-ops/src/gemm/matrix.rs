@@ -62,6 +62,17 @@ impl<'a> Mat<'a> {
         self.col_stride == 1
     }
 
+    /// A block: where it begins, and from a line to the next, a line being a row where the matrix is row-major and a
+    /// column where it is not.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub(super) fn block(&self, row: usize, col: usize, rows: usize, cols: usize) -> (*const f32, usize) {
+        assert!(row + rows <= self.rows && col + cols <= self.cols && rows * cols > 0);
+        debug_assert!(self.row_stride == 1 || self.col_stride == 1);
+        let last = (row + rows - 1) * self.row_stride + (col + cols - 1) * self.col_stride;
+        let block = &self.data[row * self.row_stride + col * self.col_stride..=last];
+        (block.as_ptr(), if self.row_major() { self.row_stride } else { self.col_stride })
+    }
+
     /// `len` entries of a row, where the matrix is row-major.
     pub(crate) fn row(&self, row: usize, col: usize, len: usize) -> &'a [f32] {
         debug_assert!(self.row_major());

@@ -1,18 +1,25 @@
-//! Single-precision matrix products: C = A B or C += A B, any strides, several threads.
+//! Matrix products: C = A B or C += A B, any strides, several threads, in f32 or in [`bf16`] with sums in f32.
 //!
 //! The scheme is Goto's: B is packed into panels of `nr` columns that a register tile reads one row at a
 //! time, and A into panels of 16 rows that it reads one column at a time. Threads own disjoint parts of
 //! C, and each entry of C is summed in one fixed order, so the result does not depend on timing.
 
+#[cfg_attr(not(target_arch = "x86_64"), path = "no_bf16.rs")]
+mod bf16;
+#[cfg(target_arch = "x86_64")]
+mod dots;
 mod kernel;
 mod matrix;
 mod pack;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;
 
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
 
+use crate::Precision;
 use kernel::Kernel;
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -29,21 +36,39 @@ const MIN_ROWS: usize = 42;
 pub enum Rhs<'a> {
     /// Packed as the product goes.
     Mat(Mat<'a>),
+    /// Rounded to bf16 and packed as the product goes.
+    Bf16(Mat<'a>),
     /// Packed once for many products.
     Packed(&'a Packed),
 }
 
-impl Rhs<'_> {
+impl<'a> Rhs<'a> {
+    /// A matrix for a product in a precision.
+    pub fn new(b: Mat<'a>, precision: Precision) -> Self {
+        match precision.available() {
+            Precision::F32 => Self::Mat(b),
+            Precision::Bf16 => Self::Bf16(b),
+        }
+    }
+
+    fn precision(&self) -> Precision {
+        match self {
+            Self::Mat(_) => Precision::F32,
+            Self::Bf16(_) => Precision::Bf16,
+            Self::Packed(b) => b.precision(),
+        }
+    }
+
     fn rows(&self) -> usize {
         match self {
-            Self::Mat(b) => b.rows(),
+            Self::Mat(b) | Self::Bf16(b) => b.rows(),
             Self::Packed(b) => b.rows(),
         }
     }
 
     fn cols(&self) -> usize {
         match self {
-            Self::Mat(b) => b.cols(),
+            Self::Mat(b) | Self::Bf16(b) => b.cols(),
             Self::Packed(b) => b.cols(),
         }
     }
@@ -97,14 +122,13 @@ pub struct Product<'a> {
 /// Several products at once: all are cut into pieces, which the threads share, so that neither many small ones nor
 /// one large one leaves a thread without work.
 pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>>) {
-    let kernel = kernel::best();
     let flops = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
     let piece = (products.iter().map(flops).sum::<usize>() / (6 * rayon::current_num_threads())).max(1 << 16);
     let mut buffers: Vec<pack::Borrowed> = products.iter().map(|_| pack::Borrowed::new()).collect();
     let to_pack: Vec<(usize, Rhs<'_>)> = products.iter().map(|p| (p.c.rows(), p.b)).collect();
     to_pack.into_par_iter().zip(&mut buffers).for_each(|((rows, b), buffer)| {
-        if let (1.., Rhs::Mat(b)) = (rows, b) {
-            pack::pack_b(b, kernel.nr, 1, buffer);
+        if let (1.., Rhs::Mat(mat) | Rhs::Bf16(mat)) = (rows, b) {
+            pack::pack(mat, b.precision(), 1, buffer);
         }
     });
     let mut pieces = Vec::new();
@@ -113,26 +137,28 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
         if m == 0 || n == 0 {
             continue;
         }
-        let parts = flops(&product).div_ceil(piece).max(1);
-        let across = parts.min(n.div_ceil(4 * kernel.nr));
-        let down = parts.div_ceil(across).min(m.div_ceil(MIN_ROWS));
         let Product { c, a, b, accumulate } = product;
+        let precision = b.precision();
+        let (tall, wide) = units(precision);
+        let parts = (m * n * a.cols()).div_ceil(piece).max(1);
+        let across = parts.min(n.div_ceil(4 * wide));
+        let down = parts.div_ceil(across).min(m.div_ceil(MIN_ROWS));
         let panels = match b {
-            Rhs::Packed(b) => b.panels(),
-            Rhs::Mat(_) => buffer.get(),
+            Rhs::Packed(b) => b.buffer(),
+            _ => buffer,
         };
-        for (row, col, part) in c.split(&split(m, down, 1), &split(n, across, kernel.nr)) {
-            pieces.push((i, a, panels, n, accumulate, row, col, part));
+        for (row, col, part) in c.split(&split(m, down, tall), &split(n, across, wide)) {
+            pieces.push((i, (a, panels, precision, n, accumulate), (row, col, part)));
         }
     }
-    pieces.into_par_iter().for_each(|(i, a, panels, n, accumulate, row, col, part)| {
+    pieces.into_par_iter().for_each(|(i, (a, panels, precision, n, accumulate), (row, col, part))| {
         let of_product = |row: usize, col: usize, values: &mut [f32]| {
             if let Some(finish) = finish {
                 finish(i, row, col, values);
             }
         };
         let finish: Option<Finish<'_>> = finish.is_some().then_some(&of_product);
-        Job { kernel, a, panels, n, accumulate, finish }.part(part, row, col);
+        Job { a, panels, precision, n, accumulate, finish }.part(part, row, col);
     });
 }
 
@@ -148,44 +174,56 @@ fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<F
     if m == 0 || n == 0 {
         return;
     }
-    let kernel = kernel::best();
+    let precision = b.precision();
     // Below this much work a second thread costs more than it saves.
     let threads = threads.min(2 * m * n * k / 400_000 + 1);
-    if let (1, Rhs::Mat(b)) = (threads, b) {
+    if let (1, Rhs::Mat(b) | Rhs::Bf16(b)) = (threads, b) {
         // On this thread alone, its own buffer is the one that is in the cache.
-        return B_BUFFER.with_borrow_mut(|buffer| {
-            pack::pack_b(b, kernel.nr, 1, buffer);
-            Job { kernel, a, panels: buffer.get(), n, accumulate, finish }.part(c, 0, 0);
+        return B_BUFFER.with_borrow_mut(|panels| {
+            pack::pack(b, precision, 1, panels);
+            Job { a, panels, precision, n, accumulate, finish }.part(c, 0, 0);
         });
     }
     let mut buffer = pack::Borrowed::new();
     let panels = match b {
-        Rhs::Packed(b) => b.panels(),
-        Rhs::Mat(b) => {
-            pack::pack_b(b, kernel.nr, threads, &mut buffer);
-            buffer.get()
+        Rhs::Packed(b) => b.buffer(),
+        Rhs::Mat(b) | Rhs::Bf16(b) => {
+            pack::pack(b, precision, threads, &mut buffer);
+            &*buffer
         }
     };
-    let job = Job { kernel, a, panels, n, accumulate, finish };
-    let (down, across) = grid(m, n, k, threads, kernel);
+    let job = Job { a, panels, precision, n, accumulate, finish };
+    let (down, across) = match precision {
+        Precision::F32 => grid(m, n, k, threads),
+        Precision::Bf16 => bf16::grid(m, n, k, threads),
+    };
     if down * across == 1 {
         return job.part(c, 0, 0);
     }
-    let parts = c.split(&split(m, down, 1), &split(n, across, kernel.nr));
+    let (tall, wide) = units(precision);
+    let parts = c.split(&split(m, down, tall), &split(n, across, wide));
     parts.into_par_iter().for_each(|(row, col, part)| job.part(part, row, col));
 }
 
 /// Cuts C into `down` by `across` pieces, several for each thread, so that one that is slowed down by others does less.
 /// Pieces are rows first, since a piece copies its rows of A but only reads B.
-fn grid(m: usize, n: usize, k: usize, threads: usize, kernel: &Kernel) -> (usize, usize) {
+fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
     let by_cache = m.div_ceil(MC);
     if threads == 1 {
         return (by_cache, 1);
     }
     let wanted = (2 * m * n * k / 2_000_000).clamp(threads, 6 * threads);
     let down = wanted.min(m / MIN_ROWS).max(by_cache);
-    let across = wanted.div_ceil(down).min(n.div_ceil(2 * kernel.nr));
+    let across = wanted.div_ceil(down).min(n.div_ceil(2 * kernel::best().nr));
     (down, across)
+}
+
+/// The rows and columns of which pieces of C are multiples.
+fn units(precision: Precision) -> (usize, usize) {
+    match precision {
+        Precision::F32 => (1, kernel::best().nr),
+        Precision::Bf16 => (bf16::PANEL, bf16::PANEL),
+    }
 }
 
 /// Ends of `parts` nearly equal parts of `total`, each but the last a multiple of `unit`.
@@ -195,10 +233,10 @@ fn split(total: usize, parts: usize, unit: usize) -> Vec<usize> {
 }
 
 struct Job<'a> {
-    kernel: &'static Kernel,
     a: Mat<'a>,
     /// B, packed.
-    panels: &'a [f32],
+    panels: &'a pack::Buffer,
+    precision: Precision,
     /// Columns of B.
     n: usize,
     accumulate: bool,
@@ -213,24 +251,36 @@ thread_local! {
 impl Job<'_> {
     /// Computes the part of C that begins at (row, col).
     fn part(&self, mut c: MatMut<'_>, row: usize, col: usize) {
-        A_BUFFER.with_borrow_mut(|buffer| {
-            let rows = c.rows();
-            for m0 in (0..rows).step_by(MC) {
-                self.rows(&mut c, (m0, MC.min(rows - m0)), row, col, buffer);
-            }
+        A_BUFFER.with_borrow_mut(|buffer| match self.precision {
+            Precision::F32 => self.part_with(kernel::best(), &mut c, row, col, buffer),
+            Precision::Bf16 => bf16::part(self, c, row, col, buffer),
         });
     }
 
+    fn part_with(&self, kernel: &Kernel, c: &mut MatMut<'_>, row: usize, col: usize, buffer: &mut pack::Buffer) {
+        let rows = c.rows();
+        for m0 in (0..rows).step_by(MC) {
+            self.rows(kernel, c, (m0, MC.min(rows - m0)), row, col, buffer);
+        }
+    }
+
     /// Computes `mc` rows of a part from `m0` on.
-    fn rows(&self, c: &mut MatMut<'_>, (m0, mc): (usize, usize), row: usize, col: usize, buffer: &mut pack::Buffer) {
-        let kernel = self.kernel;
+    fn rows(
+        &self,
+        kernel: &Kernel,
+        c: &mut MatMut<'_>,
+        (m0, mc): (usize, usize),
+        row: usize,
+        col: usize,
+        buffer: &mut pack::Buffer,
+    ) {
         let (n, k) = (c.cols(), self.a.cols());
         let width = self.n.next_multiple_of(kernel.nr);
         for k0 in (0..k).step_by(KC) {
             let kc = KC.min(k - k0);
             let a = pack::pack_a(self.a, (row + m0, mc), (k0, kc), kernel.mr, buffer);
             for n1 in (0..n).step_by(kernel.nr) {
-                let b = &self.panels[k0 * width + (col + n1) * kc..][..kc * kernel.nr];
+                let b = &self.panels.get()[k0 * width + (col + n1) * kc..][..kc * kernel.nr];
                 let cols = kernel.nr.min(n - n1);
                 for (a, (r0, rows)) in a.chunks_exact(kc * pack::LINE).zip(pack::row_panels(mc, kernel.mr)) {
                     kernel.tile(a, b, kc, c.block(m0 + r0, n1, rows, cols), self.accumulate || k0 > 0);
@@ -318,8 +368,9 @@ mod tests {
                     let mut c = vec![0.0; m * n];
                     let mut buffer = pack::Buffer::new();
                     pack::pack_b(b, kernel.nr, 1, &mut buffer);
-                    let job = Job { kernel, a: a_view, panels: buffer.get(), n, accumulate: false, finish: None };
-                    job.part(MatMut::new(&mut c, m, n), 0, 0);
+                    let precision = Precision::F32;
+                    let job = Job { a: a_view, panels: &buffer, precision, n, accumulate: false, finish: None };
+                    job.part_with(kernel, &mut MatMut::new(&mut c, m, n), 0, 0, &mut pack::Buffer::new());
                     for (i, &value) in c.iter().enumerate() {
                         let sum: f32 = (0..k).map(|p| a.at(i / n, p) * b.at(p, i % n)).sum();
                         assert_eq!(value, sum, "{}", kernel.name);
@@ -355,6 +406,60 @@ mod tests {
             gemm_grouped(products.collect(), Some(&finish));
             assert!(outputs == expected, "{accumulate}");
         }
+    }
+
+    /// bf16 products against sums in f64 of what the sides are rounded to: small whole numbers, which are bf16, and
+    /// numbers that are not.
+    #[test]
+    fn products_in_bf16() {
+        if Precision::Bf16.warning().is_some() {
+            return; // not on this CPU
+        }
+        let round = |x: f32| f64::from(f32::from_bits((x.to_bits() + 0x7fff + (x.to_bits() >> 16 & 1)) & 0xffff_0000));
+        for (m, n, k) in
+            [(1, 1, 1), (3, 17, 65), (17, 193, 3), (65, 40, 193), (33, 32, 64), (193, 65, 17), (300, 290, 540)]
+        {
+            let [a, b, c0] = [(m * k, 1), (k * n, 2), (m * n, 3)].map(|(len, seed)| {
+                numbers(len, seed)
+                    .into_iter()
+                    .enumerate()
+                    .map(|(i, x)| x * (1.0 + i as f32 / 4099.0))
+                    .collect::<Vec<_>>()
+            });
+            for flags in 0..16 {
+                let [a_t, b_t, packed, accumulate] = [1, 2, 4, 8].map(|bit| flags & bit > 0);
+                let a = if a_t { Mat::new(&a, k, m).t() } else { Mat::new(&a, m, k) };
+                let b = if b_t { Mat::new(&b, n, k).t() } else { Mat::new(&b, k, n) };
+                let prepacked = packed.then(|| Packed::with_precision(b, Precision::Bf16));
+                let rhs = prepacked.as_ref().map_or(Rhs::new(b, Precision::Bf16), Rhs::Packed);
+                let [mut c, mut finished] = [c0.clone(), c0.clone()];
+                gemm(MatMut::new(&mut c, m, n), a, rhs, accumulate);
+                gemm_finish(MatMut::new(&mut finished, m, n), a, rhs, accumulate, &|row, col, values| {
+                    values.iter_mut().enumerate().for_each(|(i, v)| *v += (row * n + col + i) as f32);
+                });
+                for (i, &c) in c.iter().enumerate() {
+                    let terms = (0..k).map(|p| round(a.at(i / n, p)) * round(b.at(p, i % n)));
+                    let start = if accumulate { f64::from(c0[i]) } else { 0.0 };
+                    let (sum, size) = terms.fold((start, start.abs()), |(sum, size), x| (sum + x, size + x.abs()));
+                    assert!((f64::from(c) - sum).abs() <= 1e-5 * size, "{m} {n} {k} {flags:b} {i}: {c} for {sum}");
+                    assert_eq!(finished[i], c + i as f32);
+                }
+            }
+        }
+    }
+
+    /// The bits are the same on one thread and on several, whole and in a group.
+    #[test]
+    fn bf16_does_not_depend_on_threads() {
+        let (m, n, k) = (330, 420, 700);
+        let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+        let [a, b] = [a, b].map(|x| x.into_iter().map(|x| x / 7.0).collect::<Vec<_>>());
+        let (a, b) = (Mat::new(&a, m, k), Rhs::new(Mat::new(&b, k, n), Precision::Bf16));
+        let [mut one, mut all, mut group] = [const { Vec::new() }; 3].map(|_: Vec<f32>| numbers(m * n, 3));
+        gemm_serial(MatMut::new(&mut one, m, n), a, b, true);
+        gemm(MatMut::new(&mut all, m, n), a, b, true);
+        gemm_grouped(vec![Product { c: MatMut::new(&mut group, m, n), a, b, accumulate: true }], None);
+        assert!(one == all && one == group);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::matrix::Mat;
 use super::{KC, kernel};
+use crate::Precision;
 use rayon::prelude::*;
 use std::sync::Mutex;
 
@@ -28,6 +29,22 @@ impl Buffer {
         self.len = len;
         let offset = self.data.as_ptr().align_offset(4 * LINE);
         &mut self.data[offset..offset + len]
+    }
+
+    /// `len` pairs of bf16 of whatever was there.
+    #[cfg(target_arch = "x86_64")]
+    pub fn take_pairs(&mut self, len: usize) -> &mut [u32] {
+        let floats = self.take(len);
+        // SAFETY: f32 and u32 are alike in size and alignment, and every bit pattern is a value of either.
+        unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), len) }
+    }
+
+    /// The pairs that were last taken.
+    #[cfg(target_arch = "x86_64")]
+    pub fn get_pairs(&self) -> &[u32] {
+        let floats = self.get();
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), floats.len()) }
     }
 
     /// What was last taken.
@@ -75,6 +92,14 @@ impl Drop for Borrowed {
 /// zeros. Threads share the panels.
 pub(super) fn pack_b(b: Mat<'_>, nr: usize, threads: usize, buffer: &mut Buffer) {
     fill(b, nr, threads, buffer.take(b.rows() * b.cols().next_multiple_of(nr)));
+}
+
+/// Packs B for products of a precision.
+pub(super) fn pack(b: Mat<'_>, precision: Precision, threads: usize, buffer: &mut Buffer) {
+    match precision {
+        Precision::F32 => pack_b(b, kernel::best().nr, threads, buffer),
+        Precision::Bf16 => super::bf16::pack_b(b, threads, buffer),
+    }
 }
 
 fn fill(b: Mat<'_>, nr: usize, threads: usize, out: &mut [f32]) {
@@ -154,22 +179,33 @@ fn transpose_block(columns: [&[f32; LINE]; LINE], out: &mut [f32], stride: usize
     }
 }
 
-/// In registers: pairs, then fours, then the 128-bit lanes.
-///
 /// # Safety
 /// The CPU must have AVX-512 F, and `out` room for 16 rows of 16, `stride` apart.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn transpose_avx512(columns: [&[f32; LINE]; LINE], out: *mut f32, stride: usize) {
     use std::arch::x86_64::*;
-    // Loops: a profile showed closures here as calls of their own, with registers going through memory.
     let mut c = [_mm512_setzero_ps(); LINE];
-    let mut pairs = c;
-    let mut fours = c; // fours[4 g + j]: element j of each 128-bit lane, of columns 4 g to 4 g + 3
     for i in 0..LINE {
         // SAFETY: each column has 16 floats.
         c[i] = unsafe { _mm512_loadu_ps(columns[i].as_ptr()) };
     }
+    for (i, row) in transpose_registers(c).into_iter().enumerate() {
+        // SAFETY: row i of 16.
+        unsafe { _mm512_storeu_ps(out.add(i * stride), row) };
+    }
+}
+
+/// The transpose of 16 by 16: pairs, then fours, then the 128-bit lanes.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn transpose_registers(c: [std::arch::x86_64::__m512; LINE]) -> [std::arch::x86_64::__m512; LINE] {
+    use std::arch::x86_64::*;
+    // Loops: a profile showed closures here as calls of their own, with registers going through memory.
+    let mut pairs = c;
+    let mut fours = c; // fours[4 g + j]: element j of each 128-bit lane, of columns 4 g to 4 g + 3
+    let mut out = c;
     for i in (0..LINE).step_by(2) {
         pairs[i] = _mm512_unpacklo_ps(c[i], c[i + 1]);
         pairs[i + 1] = _mm512_unpackhi_ps(c[i], c[i + 1]);
@@ -186,17 +222,12 @@ unsafe fn transpose_avx512(columns: [&[f32; LINE]; LINE], out: *mut f32, stride:
         // Lanes 0 and 2, and lanes 1 and 3, of two columns' groups each.
         let (ab_even, ab_odd) = (_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
         let (cd_even, cd_odd) = (_mm512_shuffle_f32x4(c, d, 0x88), _mm512_shuffle_f32x4(c, d, 0xdd));
-        let rows = [
-            _mm512_shuffle_f32x4(ab_even, cd_even, 0x88),
-            _mm512_shuffle_f32x4(ab_odd, cd_odd, 0x88),
-            _mm512_shuffle_f32x4(ab_even, cd_even, 0xdd),
-            _mm512_shuffle_f32x4(ab_odd, cd_odd, 0xdd),
-        ];
-        for lane in 0..4 {
-            // SAFETY: row 4 lane + j of 16.
-            unsafe { _mm512_storeu_ps(out.add((4 * lane + j) * stride), rows[lane]) };
-        }
+        out[j] = _mm512_shuffle_f32x4(ab_even, cd_even, 0x88);
+        out[4 + j] = _mm512_shuffle_f32x4(ab_odd, cd_odd, 0x88);
+        out[8 + j] = _mm512_shuffle_f32x4(ab_even, cd_even, 0xdd);
+        out[12 + j] = _mm512_shuffle_f32x4(ab_odd, cd_odd, 0xdd);
     }
+    out
 }
 
 /// Copies `mc` rows from `m0` and `kc` columns from `k0` of A into panels of 16 rows, of which [`row_panels`] says how many
@@ -243,14 +274,26 @@ pub struct Packed {
     buffer: Buffer,
     rows: usize,
     cols: usize,
+    precision: Precision,
 }
 
 impl Packed {
-    /// Packs a matrix.
+    /// Packs a matrix for f32 products.
     pub fn new(b: Mat<'_>) -> Self {
-        let mut packed = Self { buffer: Buffer::new(), rows: b.rows(), cols: b.cols() };
-        pack_b(b, kernel::best().nr, rayon::current_num_threads(), &mut packed.buffer);
+        Self::with_precision(b, Precision::F32)
+    }
+
+    /// Packs a matrix for products of a precision, which has to be [`Precision::available`].
+    pub fn with_precision(b: Mat<'_>, precision: Precision) -> Self {
+        let mut packed = Self { buffer: Buffer::new(), rows: b.rows(), cols: b.cols(), precision };
+        pack(b, precision, rayon::current_num_threads(), &mut packed.buffer);
         packed
+    }
+
+    /// Packs another matrix of the same size.
+    pub fn refill(&mut self, b: Mat<'_>) {
+        assert_eq!((b.rows(), b.cols()), (self.rows, self.cols));
+        pack(b, self.precision, rayon::current_num_threads(), &mut self.buffer);
     }
 
     /// Number of rows.
@@ -263,7 +306,11 @@ impl Packed {
         self.cols
     }
 
-    pub(super) fn panels(&self) -> &[f32] {
-        self.buffer.get()
+    pub(super) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    pub(super) fn buffer(&self) -> &Buffer {
+        &self.buffer
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! tmm0 to tmm3 sum, tmm4 and tmm5 hold A (16 rows of 32 numbers), tmm6 and tmm7 B (16 pairs of rows by 16 columns).
 
+use super::pairs::TILE;
 use std::arch::asm;
 use std::marker::PhantomData;
 
@@ -47,9 +48,6 @@ impl Drop for Tiles {
         unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
     }
 }
-
-/// Numbers of a tile, as pairs of bf16.
-pub(super) const TILE: usize = 256;
 
 /// C (16 `row_tiles` by 32) = or += A B over `steps` of 32: `a` has `row_tiles` (1 or 2) tiles for each step, `b` two.
 ///

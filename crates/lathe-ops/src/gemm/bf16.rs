@@ -1,0 +1,168 @@
+//! Products of bf16 with sums in f32: both sides are rounded into tiles, and a block of 32 by 32 of C is summed at a time.
+//!
+//! B is packed whole, in panels of 32 columns; A piece by piece, in panels of 32 rows. A panel of B stays in the
+//! first-level cache while the rows of a piece pass by, which come from the second. Each entry of C is summed in one
+//! fixed order.
+
+use super::matrix::{Mat, MatMut};
+use super::pack::Buffer;
+pub(super) use super::pairs::PANEL;
+use super::pairs::{self, SIDE, TILE};
+use super::{Job, dots, tiles};
+use crate::cpu::{self, Level};
+use rayon::prelude::*;
+
+/// Steps of the depth at a time: a panel of B of so many fits into the first-level cache.
+const KC: usize = 16;
+/// The most steps of A that are packed at a time.
+const KA: usize = 64;
+/// The most rows of A that a piece has: packed they fit into the second-level cache.
+const MC: usize = 256;
+/// Columns of C that are completed before they are finished.
+const NC: usize = 256;
+
+/// Packs B: panels of 32 columns, all of the depth.
+pub(super) fn pack_b(b: Mat<'_>, threads: usize, buffer: &mut Buffer) {
+    assert!(cpu::level() >= Level::Avx512Bf16);
+    let size = pairs::panel_pairs(pairs::steps(b.rows()));
+    let out = buffer.take_pairs(b.cols().div_ceil(PANEL) * size);
+    if size == 0 {
+        return;
+    }
+    let fill = |(panel, out): (usize, &mut [u32])| {
+        // SAFETY: the CPU has AVX512-BF16, as asserted above.
+        unsafe { pairs::fill_b(b, panel * PANEL, out) }
+    };
+    match threads {
+        1 => out.chunks_exact_mut(size).enumerate().for_each(fill),
+        _ => out.par_chunks_exact_mut(size).enumerate().for_each(fill),
+    }
+}
+
+/// Computes the part of C that begins at (row, col), which are multiples of 32.
+pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize, buffer: &mut Buffer) {
+    let (rows, cols) = (c.rows(), c.cols());
+    if job.a.cols() == 0 {
+        // A product over nothing is 0.
+        if !job.accumulate {
+            c.fill(0.0);
+        }
+        return job.finish(&mut c, (0, rows), (0, cols), row, col);
+    }
+    let work = Part { job, row, col, kernel: Kernel::new(), panels: job.panels.get_pairs() };
+    for m0 in (0..rows).step_by(MC) {
+        work.rows(&mut c, (m0, MC.min(rows - m0)), buffer);
+    }
+}
+
+struct Part<'a> {
+    job: &'a Job<'a>,
+    row: usize,
+    col: usize,
+    kernel: Kernel,
+    panels: &'a [u32],
+}
+
+impl Part<'_> {
+    /// Computes `mc` rows of a part from `m0` on.
+    fn rows(&self, c: &mut MatMut<'_>, (m0, mc): (usize, usize), buffer: &mut Buffer) {
+        let Self { job, row, col, .. } = *self;
+        let n = c.cols();
+        let all = pairs::steps(job.a.cols());
+        for ka in (0..all).step_by(KA) {
+            let steps = KA.min(all - ka);
+            let a = pack_a(job.a, (row + m0, mc), (ka, steps), buffer);
+            for n0 in (0..n).step_by(NC) {
+                let nc = NC.min(n - n0);
+                for k0 in (0..steps).step_by(KC) {
+                    let kc = KC.min(steps - k0);
+                    for n1 in (n0..n0 + nc).step_by(PANEL) {
+                        let b = &self.panels[pairs::panel_pairs((col + n1) / PANEL * all + ka + k0)..];
+                        let b = &b[..pairs::panel_pairs(kc)];
+                        let cols = PANEL.min(n - n1);
+                        for (panel, r0) in (0..mc).step_by(PANEL).enumerate() {
+                            let rows = PANEL.min(mc - r0);
+                            let size = rows.div_ceil(SIDE) * TILE; // of a step
+                            let a = &a[panel * pairs::panel_pairs(steps) + k0 * size..][..kc * size];
+                            let c = c.block(m0 + r0, n1, rows, cols);
+                            self.kernel.block(a, b, c, job.accumulate || ka + k0 > 0);
+                        }
+                    }
+                }
+                if ka + steps == all {
+                    job.finish(c, (m0, mc), (n0, nc), row, col);
+                }
+            }
+        }
+    }
+}
+
+/// Packs `mc` rows of A from `m0` on, `steps` of the depth from `first` on, in panels of 32 rows.
+fn pack_a<'a>(
+    a: Mat<'_>,
+    (m0, mc): (usize, usize),
+    (first, steps): (usize, usize),
+    buffer: &'a mut Buffer,
+) -> &'a [u32] {
+    let out = buffer.take_pairs(mc.div_ceil(SIDE) * TILE * steps);
+    for (out, r0) in out.chunks_mut(pairs::panel_pairs(steps)).zip((0..mc).step_by(PANEL)) {
+        // SAFETY: whoever packed B asserted that the CPU has AVX512-BF16.
+        unsafe { pairs::fill_a(a, m0 + r0, PANEL.min(mc - r0), first * pairs::DEPTH, out) };
+    }
+    out
+}
+
+/// Cuts C into `down` by `across` pieces.
+pub(super) fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
+    let by_cache = m.div_ceil(MC);
+    if threads == 1 {
+        return (by_cache, 1);
+    }
+    let wanted = (2 * m * n * k / 4_000_000).clamp(threads, 4 * threads);
+    let down = by_cache.max(wanted.min(m / 128));
+    (down, wanted.div_ceil(down).min(n.div_ceil(2 * PANEL)))
+}
+
+/// The kernel of this CPU, ready on this thread.
+enum Kernel {
+    Dots,
+    Tiles { _registers: tiles::Tiles },
+}
+
+impl Kernel {
+    fn new() -> Self {
+        match cpu::level() {
+            // SAFETY: the level says that there is AMX.
+            Level::Amx => Self::Tiles { _registers: unsafe { tiles::Tiles::new() } },
+            _ => Self::Dots,
+        }
+    }
+
+    /// C (at most 32 by 32) = A B, or added to it, over as many steps as A and B have.
+    fn block(&self, a: &[u32], b: &[u32], mut c: MatMut<'_>, accumulate: bool) {
+        let (rows, cols) = (c.rows(), c.cols());
+        let (tiles, steps) = (rows.div_ceil(SIDE), b.len() / pairs::panel_pairs(1));
+        assert!(rows <= PANEL && cols <= PANEL && steps > 0 && a.len() == tiles * steps * TILE);
+        let product = match self {
+            Self::Dots => dots::product,
+            Self::Tiles { .. } => tiles::product,
+        };
+        if rows == tiles * SIDE && cols == PANEL {
+            let (pointer, stride) = c.raw();
+            // SAFETY: the kernel is one of this CPU, ready; A and B have so many steps, and C 16 or 32 rows of 32.
+            return unsafe { product(tiles, steps, a.as_ptr(), b.as_ptr(), pointer, stride, accumulate) };
+        }
+        // At an edge of C, through a block that is whole.
+        let mut whole = [0.0f32; PANEL * PANEL];
+        if accumulate {
+            for (r, line) in whole.chunks_exact_mut(PANEL).take(rows).enumerate() {
+                line[..cols].copy_from_slice(c.row(r, 0, cols));
+            }
+        }
+        // SAFETY: as above.
+        unsafe { product(tiles, steps, a.as_ptr(), b.as_ptr(), whole.as_mut_ptr(), PANEL, accumulate) };
+        for (r, line) in whole.chunks_exact(PANEL).take(rows).enumerate() {
+            c.row(r, 0, cols).copy_from_slice(&line[..cols]);
+        }
+    }
+}
