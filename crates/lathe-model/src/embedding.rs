@@ -9,6 +9,7 @@ use crate::composed::Graph;
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
 use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Positions, Setting};
+use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::embedding as ops;
 
@@ -101,6 +102,7 @@ pub(crate) struct Embedding {
     tables: Vec<Table>,
     width: usize,
     scale: f32,
+    precision: Precision,
 }
 
 pub(crate) struct Table {
@@ -140,7 +142,17 @@ impl Embedding {
             Table { first, count, width, weight, projection }
         });
         let scale = if relative || adaptive { (d as f32).sqrt() } else { 1.0 };
-        Self { tables: tables.collect(), width: d, scale }
+        Self { tables: tables.collect(), width: d, scale, precision: Precision::F32 }
+    }
+
+    /// What its products are computed in.
+    pub fn set_precision(&mut self, precision: Precision) {
+        self.precision = precision;
+    }
+
+    /// From the width of a table to that of the model.
+    fn projection(&self, weight: ParamId, width: usize) -> Linear {
+        Linear::new(weight, None, Layout::OutIn, width, self.width).with_precision(self.precision)
     }
 
     /// The tables, for an output that shares them.
@@ -168,7 +180,7 @@ impl Embedding {
             let mut narrow = Buf::any(rows.len() * table.width);
             ops::gather(weight, table.width, &local, self.scale, &mut narrow);
             let mut wide = Buf::any(rows.len() * self.width);
-            Linear::new(projection, None, Layout::OutIn, table.width, self.width).forward(params, &narrow, &mut wide);
+            self.projection(projection, table.width).forward(params, &narrow, &mut wide);
             for (from, &row) in wide.chunks_exact(self.width).zip(&rows) {
                 out[row * self.width..][..self.width].copy_from_slice(from);
             }
@@ -189,9 +201,7 @@ impl Embedding {
             let part = ops::composed(graph.var(table.weight), &local, self.scale)?;
             parts.push(match table.projection {
                 None => part,
-                Some(projection) => {
-                    Linear::new(projection, None, Layout::OutIn, table.width, self.width).composed(graph, &part)?
-                }
+                Some(projection) => self.projection(projection, table.width).composed(graph, &part)?,
             });
             rows.iter().enumerate().for_each(|(i, &row)| places[row] = (done + i) as u32);
             done += rows.len();
@@ -212,7 +222,7 @@ impl Embedding {
             for (to, &row) in wide.chunks_exact_mut(self.width).zip(&rows) {
                 to.copy_from_slice(&dout[row * self.width..][..self.width]);
             }
-            let linear = Linear::new(projection, None, Layout::OutIn, table.width, self.width);
+            let linear = self.projection(projection, table.width);
             let mut narrow = Buf::any(rows.len() * table.width);
             ops::gather(params.get(table.weight), table.width, &local, self.scale, &mut narrow);
             linear.backward_params(&narrow, &wide, grads);

@@ -9,6 +9,7 @@ use crate::embedding::{Embedding, clusters, projected};
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
 use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Positions};
+use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::loss::{self, IGNORE};
@@ -84,11 +85,20 @@ impl Head {
         self.normalised || self.rows.is_some()
     }
 
-    /// Packs its weights. Gives the parameters that are needed no more, unless the embedding shares them.
-    pub fn pack(&mut self, params: &Params) -> Vec<ParamId> {
+    fn linears(&mut self) -> impl Iterator<Item = &mut Linear> {
         let linears =
             self.clusters.iter_mut().flat_map(|cluster| [Some(&mut cluster.weight), cluster.projection.as_mut()]);
-        linears.flatten().chain(self.rows.as_mut()).map(|linear| linear.pack(params)).collect()
+        linears.flatten().chain(self.rows.as_mut())
+    }
+
+    /// What its products are computed in.
+    pub fn set_precision(&mut self, precision: Precision) {
+        self.linears().for_each(|linear| linear.set_precision(precision));
+    }
+
+    /// Packs its weights. Gives the parameters that are needed no more, unless the embedding shares them.
+    pub fn pack(&mut self, params: &Params) -> Vec<ParamId> {
+        self.linears().map(|linear| linear.pack(params)).collect()
     }
 
     fn tails(&self) -> usize {

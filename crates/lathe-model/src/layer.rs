@@ -10,6 +10,7 @@ use crate::composed::Graph;
 use crate::params::{Builder, Grads, Init, Linear, ParamId, Params};
 use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Norm};
+use lathe_ops::Precision;
 use lathe_ops::attention::Rows;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
@@ -142,6 +143,10 @@ pub trait Sublayer: Send + Sync {
     fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> Result<Tensor>;
     /// Its linear layers, to be packed.
     fn linears(&mut self) -> Vec<&mut Linear>;
+    /// What its products are computed in.
+    fn set_precision(&mut self, precision: Precision) {
+        self.linears().into_iter().for_each(|linear| linear.set_precision(precision));
+    }
     /// Packs whatever is no [`Linear`]. Gives the parameters that are needed no more.
     fn pack(&mut self, _params: &Params) -> Vec<ParamId> {
         Vec::new()
@@ -232,6 +237,11 @@ impl Layer {
             LayerState::Memory(memory) => self.sublayer.cache(pass, memory),
             _ => self.sublayer.cache(pass, &[]),
         }
+    }
+
+    /// What its products are computed in.
+    pub fn set_precision(&mut self, precision: Precision) {
+        self.sublayer.set_precision(precision);
     }
 
     /// Packs its weights. Gives the parameters that are needed no more.

@@ -13,6 +13,7 @@ pub mod folder;
 mod head;
 mod layer;
 mod network;
+mod packed;
 mod params;
 pub mod shipped;
 

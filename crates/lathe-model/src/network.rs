@@ -143,6 +143,9 @@ impl Network {
     pub fn set_precision(&mut self, precision: Precision) {
         assert!(!self.frozen, "a frozen network has packed its weights");
         self.precision = precision.available();
+        self.embedding.set_precision(self.precision);
+        self.layers.iter_mut().for_each(|layer| layer.set_precision(self.precision));
+        self.head.set_precision(self.precision);
     }
 
     /// What products are computed in.

@@ -1,7 +1,9 @@
 //! Parameters by name, their gradients, and how they are made.
 
 use crate::composed::Graph;
+use crate::packed::PackedOnce;
 use candle_core::{Result, Tensor};
+use lathe_ops::Precision;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm, gemm_finish};
 use lathe_ops::linear;
 use rand::{RngExt, SeedableRng};
@@ -28,6 +30,8 @@ pub struct ParamId(pub(crate) usize);
 #[derive(Debug, Default)]
 pub struct Params {
     list: Vec<Param>,
+    /// Grows whenever values may have changed.
+    version: u64,
 }
 
 impl Params {
@@ -48,7 +52,13 @@ impl Params {
 
     /// All of them, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Param> {
+        self.version += 1;
         self.list.iter_mut()
+    }
+
+    /// Which values these are: different ones have different versions.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     /// How many numbers there are.
@@ -204,19 +214,44 @@ pub struct Linear {
     first: usize,
     outputs: usize,
     total: usize,
+    precision: Precision,
     packed: Option<Packed>,
+    /// W and its transpose, where products are in bf16.
+    step: [PackedOnce; 2],
 }
 
 impl Linear {
     /// All outputs of a weight, with an optional bias.
     pub fn new(weight: ParamId, bias: Option<ParamId>, layout: Layout, inputs: usize, outputs: usize) -> Self {
-        Self { weight, bias, layout, inputs, first: 0, outputs, total: outputs, packed: None }
+        Self {
+            weight,
+            bias,
+            layout,
+            inputs,
+            first: 0,
+            outputs,
+            total: outputs,
+            precision: Precision::F32,
+            packed: None,
+            step: Default::default(),
+        }
     }
 
     /// Some of the outputs.
     pub fn part(&self, first: usize, outputs: usize) -> Self {
         assert!(self.first + first + outputs <= self.total);
-        Self { first: self.first + first, outputs, packed: None, ..*self }
+        Self { first: self.first + first, outputs, packed: None, step: Default::default(), ..*self }
+    }
+
+    /// The same, with products in a precision.
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.set_precision(precision);
+        self
+    }
+
+    /// What its products are computed in.
+    pub fn set_precision(&mut self, precision: Precision) {
+        self.precision = precision;
     }
 
     /// Width of its output.
@@ -226,7 +261,7 @@ impl Linear {
 
     /// Packs the weights for many products with few rows each. Gives the parameter, which is needed no more.
     pub fn pack(&mut self, params: &Params) -> ParamId {
-        self.packed = Some(Packed::new(self.mat(params)));
+        self.packed = Some(Packed::with_precision(self.mat(params), self.precision));
         self.weight
     }
 
@@ -239,8 +274,18 @@ impl Linear {
         }
     }
 
-    fn rhs<'a>(&'a self, params: &'a Params) -> Rhs<'a> {
-        self.packed.as_ref().map_or_else(|| self.mat(params).into(), Rhs::from)
+    /// Calls `product` with W, or with its transpose.
+    fn with_weights(&self, params: &Params, transposed: bool, product: impl FnOnce(Rhs<'_>)) {
+        let mat = || if transposed { self.mat(params).t() } else { self.mat(params) };
+        match (&self.packed, self.precision) {
+            (Some(packed), _) if !transposed => product(packed.into()),
+            (_, Precision::F32) => product(mat().into()),
+            (_, Precision::Bf16) => {
+                let step = &self.step[usize::from(transposed)];
+                let packed = step.get(params.version(), self.precision, std::iter::once_with(mat));
+                product((&packed[0]).into());
+            }
+        }
     }
 
     fn bias<'a>(&self, params: &'a Params) -> Option<&'a [f32]> {
@@ -259,7 +304,7 @@ impl Linear {
 
     /// As [`Self::forward`], into a part of a matrix.
     pub fn forward_into(&self, params: &Params, x: Mat<'_>, y: MatMut<'_>) {
-        linear::forward(x, self.rhs(params), self.bias(params), y, false);
+        self.with_weights(params, false, |w| linear::forward(x, w, self.bias(params), y, false));
     }
 
     /// As [`Self::forward`], with `finish` applied to the results while they are in the cache.
@@ -267,12 +312,13 @@ impl Linear {
         let rows = x.len() / self.inputs;
         let bias = self.bias(params);
         let y = MatMut::new(y, rows, self.outputs);
-        gemm_finish(y, self.rows(x, self.inputs), self.rhs(params), false, &|_, col, y| {
+        let finish = |_: usize, col: usize, y: &mut [f32]| {
             if let Some(bias) = bias {
                 y.iter_mut().zip(&bias[col..]).for_each(|(y, bias)| *y += bias);
             }
             finish(y);
-        });
+        };
+        self.with_weights(params, false, |w| gemm_finish(y, self.rows(x, self.inputs), w, false, &finish));
     }
 
     /// [`Self::forward`] as a graph.
@@ -293,7 +339,8 @@ impl Linear {
 
     /// As [`Self::backward_input`], from a part of a matrix.
     pub fn backward_input_from(&self, params: &Params, dy: Mat<'_>, dx: &mut [f32], accumulate: bool) {
-        gemm(MatMut::new(dx, dy.rows(), self.inputs), dy, self.mat(params).t(), accumulate);
+        let dx = MatMut::new(dx, dy.rows(), self.inputs);
+        self.with_weights(params, true, |w| gemm(dx, dy, w, accumulate));
     }
 
     /// Adds the gradients of weight and bias.
@@ -308,11 +355,12 @@ impl Linear {
         match self.layout {
             Layout::InOut => {
                 let dw = MatMut::with_stride(&mut dw[self.first..], self.inputs, self.outputs, self.total);
-                gemm(dw, x.t(), dy, accumulate);
+                gemm(dw, x.t(), Rhs::new(dy, self.precision), accumulate);
             }
             Layout::OutIn => {
                 let dw = &mut dw[self.first * self.inputs..][..self.outputs * self.inputs];
-                gemm(MatMut::new(dw, self.outputs, self.inputs), dy.t(), x, accumulate);
+                let dw = MatMut::new(dw, self.outputs, self.inputs);
+                gemm(dw, dy.t(), Rhs::new(x, self.precision), accumulate);
             }
         }
         if let Some(bias) = self.bias {

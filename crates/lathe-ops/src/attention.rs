@@ -9,9 +9,10 @@
 //! Rows are processed in blocks, and a block looks only at the keys that its rows can see, so a causal mask
 //! saves half of the work.
 
+use crate::Precision;
 use crate::buffer::Buf;
 use crate::dropout::Dropout;
-use crate::gemm::{Mat, MatMut, gemm_serial};
+use crate::gemm::{Mat, MatMut, Rhs, gemm_serial};
 use crate::loss;
 use crate::simd::{exp, max, simd, sum, sum2};
 use candle_core::{D, Result, Tensor};
@@ -59,6 +60,8 @@ pub struct Shape {
     pub mask: Mask,
     /// Dropout of probabilities.
     pub dropout: Dropout,
+    /// What products are computed in.
+    pub precision: Precision,
 }
 
 /// Rows of queries, keys or values: `data` from the first row's first entry on, rows `stride` apart, sequences
@@ -293,8 +296,13 @@ impl<'a> Head<'a> {
                 self.drop_block(&mut dropped, first, count, end);
                 Mat::with_stride(&dropped, count, end, keys)
             };
-            gemm_serial(out.block(first, 0, count, d_head), weights, self.v.rows_from(0, end), false);
+            self.product(out.block(first, 0, count, d_head), weights, self.v.rows_from(0, end), false);
         }
+    }
+
+    /// C = A B, or added to C.
+    fn product(&self, c: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
+        gemm_serial(c, a, Rhs::new(b, self.shape.precision), accumulate);
     }
 
     /// Applies the dropout of this head's probabilities to a block of rows.
@@ -310,11 +318,11 @@ impl<'a> Head<'a> {
         let Shape { queries, keys, d_head, .. } = self.shape;
         let Some((with_u, with_v)) = &self.biased else {
             let q = self.q.rows_from(first, count);
-            return gemm_serial(MatMut::with_stride(out, count, end, keys), q, self.k.rows_from(0, end).t(), false);
+            return self.product(MatMut::with_stride(out, count, end, keys), q, self.k.rows_from(0, end).t(), false);
         };
         let range = first * d_head..(first + count) * d_head;
         let (with_u, with_v) = (&with_u[range.clone()], &with_v[range]);
-        gemm_serial(
+        self.product(
             MatMut::with_stride(out, count, end, keys),
             Mat::new(with_u, count, d_head),
             self.k.rows_from(0, end).t(),
@@ -323,7 +331,7 @@ impl<'a> Head<'a> {
         // Query i meets key j at position j + T - 1 - i, so this block needs positions from `low` on.
         let low = queries - first - count;
         let r = self.r.expect("relative scores have positions").rows_from(low, keys - low);
-        gemm_serial(
+        self.product(
             MatMut::with_stride(shifted, count, keys - low, keys),
             Mat::new(with_v, count, d_head),
             r.t(),
@@ -359,7 +367,7 @@ impl<'a> Head<'a> {
             let p = &probabilities[first * keys..(first + count) * keys];
             let dout = dout.rows_from(first, count);
             // dP = dO V^T
-            gemm_serial(MatMut::with_stride(&mut ds, count, end, keys), dout, self.v.rows_from(0, end).t(), false);
+            self.product(MatMut::with_stride(&mut ds, count, end, keys), dout, self.v.rows_from(0, end).t(), false);
             let weights = if self.dropout.is_none() {
                 Mat::with_stride(p, count, end, keys)
             } else {
@@ -369,7 +377,7 @@ impl<'a> Head<'a> {
                 Mat::with_stride(&dropped, count, end, keys)
             };
             // dV += P^T dO
-            gemm_serial(dv.block(0, 0, end, d_head), weights.t(), dout, true);
+            self.product(dv.block(0, 0, end, d_head), weights.t(), dout, true);
             for (i, ds) in ds.chunks_exact_mut(keys).take(count).enumerate() {
                 let (from, to) = mask.range(keys - queries + first + i, keys);
                 ds[..from].fill(0.0);
@@ -378,11 +386,11 @@ impl<'a> Head<'a> {
             }
             let ds_mat = Mat::with_stride(&ds, count, end, keys);
             // dQ = dS K, dK += dS^T (Q + u)
-            gemm_serial(dq.block(first, 0, count, d_head), ds_mat, self.k.rows_from(0, end), false);
+            self.product(dq.block(first, 0, count, d_head), ds_mat, self.k.rows_from(0, end), false);
             match (&self.biased, &mut relative) {
                 (Some((with_u, with_v)), Some(relative)) => {
                     let with_u = Mat::new(&with_u[first * d_head..(first + count) * d_head], count, d_head);
-                    gemm_serial(dk.block(0, 0, end, d_head), ds_mat.t(), with_u, true);
+                    self.product(dk.block(0, 0, end, d_head), ds_mat.t(), with_u, true);
                     add_columns(&mut dq.block(first, 0, count, d_head), &mut relative.du);
                     // The same gradients at the places of their positions.
                     let low = queries - first - count;
@@ -398,16 +406,16 @@ impl<'a> Head<'a> {
                     let moved = Mat::with_stride(&moved, count, width, keys);
                     let r = self.r.expect("relative scores have positions").rows_from(low, width);
                     let mut dq_r = Buf::any(count * d_head);
-                    gemm_serial(MatMut::new(&mut dq_r, count, d_head), moved, r, false);
+                    self.product(MatMut::new(&mut dq_r, count, d_head), moved, r, false);
                     let with_v = Mat::new(&with_v[first * d_head..(first + count) * d_head], count, d_head);
                     let dr = MatMut::new(&mut relative.dr[low * d_head..], width, d_head);
-                    gemm_serial(dr, moved.t(), with_v, true);
+                    self.product(dr, moved.t(), with_v, true);
                     for (i, part) in dq_r.chunks_exact(d_head).enumerate() {
                         relative.dv.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
                         dq.row(first + i, 0, d_head).iter_mut().zip(part).for_each(|(dq, x)| *dq += x);
                     }
                 }
-                _ => gemm_serial(dk.block(0, 0, end, d_head), ds_mat.t(), self.q.rows_from(first, count), true),
+                _ => self.product(dk.block(0, 0, end, d_head), ds_mat.t(), self.q.rows_from(first, count), true),
             }
         }
         relative

@@ -18,6 +18,7 @@ use crate::layer::{Cache, LayerState, NormParams, Pass, Saved, Sublayer};
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
 use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_WIDTH, Positions, Result, Setting};
+use lathe_ops::Precision;
 use lathe_ops::attention::{self, Gradients, Inputs, Mask, Relative, RelativeGradients, Rows, Shape};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::MatMut;
@@ -138,7 +139,15 @@ impl Build for Attention {
             let qkv = linear("c_attn", d, 3 * a, DEVIATION);
             let out = linear("c_proj", a, d, output_deviation(frame, names));
             return Some((
-                Box::new(AbsoluteAttention { qkv, out, heads, d_head, max_len: frame.max_len as usize, salt }),
+                Box::new(AbsoluteAttention {
+                    qkv,
+                    out,
+                    heads,
+                    d_head,
+                    max_len: frame.max_len as usize,
+                    salt,
+                    precision: Precision::F32,
+                }),
                 norm,
             ));
         }
@@ -153,7 +162,24 @@ impl Build for Attention {
         let mask = if frame.same_length { Mask::Window(frame.mem_len as usize) } else { Mask::Causal };
         let (q, kv) = (qkv.part(0, a), qkv.part(a, 2 * a));
         let mem_len = frame.mem_len as usize;
-        Some((Box::new(RelativeAttention { q, kv, r, out, u, v, heads, d_head, d, mem_len, mask, salt }), norm))
+        Some((
+            Box::new(RelativeAttention {
+                q,
+                kv,
+                r,
+                out,
+                u,
+                v,
+                heads,
+                d_head,
+                d,
+                mem_len,
+                mask,
+                salt,
+                precision: Precision::F32,
+            }),
+            norm,
+        ))
     }
 }
 
@@ -165,6 +191,7 @@ struct AbsoluteAttention {
     d_head: usize,
     max_len: usize,
     salt: u64,
+    precision: Precision,
 }
 
 struct AbsoluteSaved {
@@ -183,6 +210,7 @@ impl AbsoluteAttention {
             d_head: self.d_head,
             mask: Mask::Causal,
             dropout: pass.dropout[1].with(self.salt),
+            precision: self.precision,
         }
     }
 
@@ -257,6 +285,11 @@ impl Sublayer for AbsoluteAttention {
         vec![&mut self.qkv, &mut self.out]
     }
 
+    fn set_precision(&mut self, precision: Precision) {
+        self.precision = precision;
+        self.linears().into_iter().for_each(|linear| linear.set_precision(precision));
+    }
+
     fn cache(&self, pass: &Pass<'_>, _: &[f32]) -> LayerState {
         LayerState::Cache(Cache::new(pass.batch, 2 * self.heads * self.d_head, self.max_len, self.max_len))
     }
@@ -276,6 +309,7 @@ struct RelativeAttention {
     mem_len: usize,
     mask: Mask,
     salt: u64,
+    precision: Precision,
 }
 
 struct RelativeSaved {
@@ -298,6 +332,7 @@ impl RelativeAttention {
             d_head: self.d_head,
             mask: self.mask,
             dropout: pass.dropout[1].with(self.salt),
+            precision: self.precision,
         }
     }
 
@@ -423,6 +458,11 @@ impl Sublayer for RelativeAttention {
 
     fn linears(&mut self) -> Vec<&mut Linear> {
         vec![&mut self.q, &mut self.kv, &mut self.r, &mut self.out]
+    }
+
+    fn set_precision(&mut self, precision: Precision) {
+        self.precision = precision;
+        self.linears().into_iter().for_each(|linear| linear.set_precision(precision));
     }
 
     fn memory(&self, batch: usize) -> LayerState {

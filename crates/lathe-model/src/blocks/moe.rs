@@ -9,9 +9,11 @@
 use super::{BYTES, Build, DEVIATION, Names, ffn, memory_bytes, norm_deviation, output_deviation};
 use crate::composed::Graph;
 use crate::layer::{LayerState, MoeStats, NormParams, Pass, Saved, Sublayer};
+use crate::packed::PackedOnce;
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
 use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_INNER, Positions, Result, Setting};
+use lathe_ops::Precision;
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm_grouped};
@@ -117,7 +119,15 @@ impl Build for Moe {
             );
             let bias = (!gated)
                 .then(|| builder.param(format!("{layer}.{name}.bias"), &[experts, outputs], Init::Constant(0.0)));
-            Experts { weight, bias, inputs, outputs, packed: Vec::new() }
+            Experts {
+                weight,
+                bias,
+                inputs,
+                outputs,
+                precision: Precision::F32,
+                packed: Vec::new(),
+                step: Default::default(),
+            }
         };
         let up = experts_of("c_fc", d, if gated { 2 * inner } else { inner }, DEVIATION);
         let down = experts_of("c_proj", inner, d, output_deviation(frame, names));
@@ -148,7 +158,10 @@ struct Experts {
     bias: Option<ParamId>,
     inputs: usize,
     outputs: usize,
+    precision: Precision,
     packed: Vec<Packed>,
+    /// Weights and their transposes, where products are in bf16.
+    step: [PackedOnce; 2],
 }
 
 impl Experts {
@@ -157,11 +170,32 @@ impl Experts {
         Mat::new(&params.get(self.weight)[expert * size..][..size], self.inputs, self.outputs)
     }
 
+    /// Calls `products` with the weights of all experts, or with their transposes.
+    fn with_weights(&self, params: &Params, experts: usize, transposed: bool, products: impl FnOnce(Vec<Rhs<'_>>)) {
+        let mats = (0..experts).map(|e| self.mat(params, e)).map(|mat| if transposed { mat.t() } else { mat });
+        match self.precision {
+            _ if !self.packed.is_empty() && !transposed => products(self.packed.iter().map(Rhs::from).collect()),
+            Precision::F32 => products(mats.map(Rhs::from).collect()),
+            Precision::Bf16 => {
+                let packed = self.step[usize::from(transposed)].get(params.version(), self.precision, mats);
+                products(packed.iter().map(Rhs::from).collect());
+            }
+        }
+    }
+
     /// y = x W + b for the rows of each expert.
     fn forward(&self, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32]) {
-        let products = cut(y, routing, self.outputs).into_iter().enumerate().map(|(e, c)| {
-            let b = self.packed.get(e).map_or_else(|| Rhs::Mat(self.mat(params, e)), Rhs::Packed);
-            Product { c, a: rows(x, routing, e, self.inputs), b, accumulate: false }
+        self.with_weights(params, routing.experts(), false, |weights| {
+            self.forward_with(weights, params, routing, x, y)
+        });
+    }
+
+    fn forward_with(&self, weights: Vec<Rhs<'_>>, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32]) {
+        let products = cut(y, routing, self.outputs).into_iter().zip(weights).enumerate().map(|(e, (c, b))| Product {
+            c,
+            a: rows(x, routing, e, self.inputs),
+            b,
+            accumulate: false,
         });
         let products = products.collect();
         match self.bias.map(|bias| params.get(bias)) {
@@ -183,13 +217,12 @@ impl Experts {
 
     /// dx = dy W^T.
     fn backward_input(&self, params: &Params, routing: &Routing, dy: &[f32], dx: &mut [f32]) {
-        let products = cut(dx, routing, self.inputs).into_iter().enumerate().map(|(e, c)| Product {
-            c,
-            a: rows(dy, routing, e, self.outputs),
-            b: self.mat(params, e).t().into(),
-            accumulate: false,
+        self.with_weights(params, routing.experts(), true, |weights| {
+            let products = cut(dx, routing, self.inputs).into_iter().zip(weights).enumerate();
+            let products =
+                products.map(|(e, (c, b))| Product { c, a: rows(dy, routing, e, self.outputs), b, accumulate: false });
+            gemm_grouped(products.collect(), None);
         });
-        gemm_grouped(products.collect(), None);
     }
 
     /// Adds the gradients of weights and biases.
@@ -197,7 +230,12 @@ impl Experts {
         let (dw, accumulate) = grads.start(self.weight);
         let products = dw.chunks_exact_mut(self.inputs * self.outputs).enumerate().map(|(e, dw)| {
             let (x, dy) = (rows(x, routing, e, self.inputs), rows(dy, routing, e, self.outputs));
-            Product { c: MatMut::new(dw, self.inputs, self.outputs), a: x.t(), b: dy.into(), accumulate }
+            Product {
+                c: MatMut::new(dw, self.inputs, self.outputs),
+                a: x.t(),
+                b: Rhs::new(dy, self.precision),
+                accumulate,
+            }
         });
         gemm_grouped(products.collect(), None);
         if let Some(bias) = self.bias {
@@ -300,9 +338,16 @@ impl Sublayer for MoeLayer {
         vec![&mut self.gate]
     }
 
+    /// The gate stays in f32: who goes where hangs on small differences.
+    fn set_precision(&mut self, precision: Precision) {
+        self.up.precision = precision;
+        self.down.precision = precision;
+    }
+
     fn pack(&mut self, params: &Params) -> Vec<ParamId> {
         let pack = |experts: &mut Experts| {
-            experts.packed = (0..self.experts).map(|e| Packed::new(experts.mat(params, e))).collect();
+            let pack = |e: usize| Packed::with_precision(experts.mat(params, e), experts.precision);
+            experts.packed = (0..self.experts).map(pack).collect();
             experts.weight
         };
         [&mut self.up, &mut self.down].map(pack).into()

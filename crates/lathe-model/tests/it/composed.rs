@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Tiny models: every block, backbone, place of the norm, activation and kind of embedding.
-const MODELS: &[&str] = &[
+pub const MODELS: &[&str] = &[
     "backbone='gpt2'\nlayers='(s f)x2'",
     "backbone='gpt2'\nlayers='s f6 - m3k2 s1d5'\nactivation='swiglu'\nnorm='post'",
     "backbone='gpt2'\nlayers='s f'\nactivation='geglu'\ntie_embeddings=false",
@@ -29,14 +29,14 @@ const MODELS: &[&str] = &[
     "backbone='gpt2'\nlayers='moe{experts=3,top_k=2,renormalise=true} s moe{experts=2,top_k=2}'\nactivation='relu'",
 ];
 
-const BATCH: usize = 3;
+pub const BATCH: usize = 3;
 const LEN: usize = 7;
 const SEGMENTS: usize = 2;
 const VOCAB: u32 = 13;
-const TRAINING: Training = Training { dropout_key: None, balance: 0.2, scale: 0.1 };
+pub const TRAINING: Training = Training { dropout_key: None, balance: 0.2, scale: 0.1 };
 
 /// A model with weights far from those of the start, so that nothing is nearly 0 or nearly linear.
-fn network(toml: &str) -> Network {
+pub fn network(toml: &str) -> Network {
     let mem_len = if toml.contains("transformer_xl") && !toml.contains("mem_len") { "mem_len=5" } else { "" };
     let common = format!("d_model=8\nheads=2\ninner=10\nvocab={VOCAB}\ntgt_len={LEN}\n{mem_len}");
     let max_len = if toml.contains("transformer_xl") { "" } else { "max_len=20" };
@@ -49,7 +49,7 @@ fn network(toml: &str) -> Network {
 }
 
 /// Tokens and targets of the segments, some of which do not count.
-fn segments() -> Vec<(Vec<u32>, Vec<u32>)> {
+pub fn segments() -> Vec<(Vec<u32>, Vec<u32>)> {
     let mut rng = ChaCha8Rng::seed_from_u64(2);
     let mut tokens = || (0..BATCH * LEN).map(|_| rng.random_range(0..VOCAB)).collect::<Vec<_>>();
     let segment = |_| {

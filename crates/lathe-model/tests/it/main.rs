@@ -6,6 +6,7 @@ mod folder;
 mod notation;
 mod papers;
 mod parity;
+mod precision;
 mod registry;
 mod spaces;
 

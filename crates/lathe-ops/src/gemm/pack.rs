@@ -306,7 +306,8 @@ impl Packed {
         self.cols
     }
 
-    pub(super) fn precision(&self) -> Precision {
+    /// What its products are computed in.
+    pub fn precision(&self) -> Precision {
         self.precision
     }
 

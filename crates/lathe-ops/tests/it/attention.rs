@@ -1,6 +1,7 @@
 //! Attention with absolute and relative scores, with and without a memory, under every mask.
 
 use crate::{close, graph, numbers, same_bits};
+use lathe_ops::Precision;
 use lathe_ops::attention::{self, Gradients, Inputs, Mask, Relative, RelativeGradients, Rows, Shape};
 use lathe_ops::dropout::Dropout;
 use lathe_ops::gemm::MatMut;
@@ -57,7 +58,7 @@ fn composed(shape: &Shape, arrays: &Arrays, relative: bool, dout: &[f32]) -> Vec
 }
 
 fn shape(batch: usize, queries: usize, keys: usize, heads: usize, d_head: usize, mask: Mask) -> Shape {
-    Shape { batch, queries, keys, heads, d_head, mask, dropout: Dropout::NONE }
+    Shape { batch, queries, keys, heads, d_head, mask, dropout: Dropout::NONE, precision: Precision::F32 }
 }
 
 #[test]
@@ -84,6 +85,11 @@ fn fused_is_composed() {
                 for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
                     close(&format!("{shape:?} {relative} {i}"), found, expected, 1e-5);
                 }
+                // bf16 rounds scores of up to 4 K / sqrt(K) and what follows from them.
+                let found = fused(&Shape { precision: Precision::Bf16, ..shape }, &arrays, relative, &dout);
+                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    close(&format!("bf16 {shape:?} {relative} {i}"), found, expected, 0.03);
+                }
             }
         }
     }
@@ -91,8 +97,9 @@ fn fused_is_composed() {
 
 #[test]
 fn same_on_any_number_of_threads() {
-    for relative in [false, true] {
-        let shape = Shape { dropout: Dropout { probability: 0.1, key: 3 }, ..shape(3, 65, 193, 3, 17, Mask::Causal) };
+    for (relative, precision) in [false, true].into_iter().flat_map(|r| [(r, Precision::F32), (r, Precision::Bf16)]) {
+        let dropout = Dropout { probability: 0.1, key: 3 };
+        let shape = Shape { dropout, precision, ..shape(3, 65, 193, 3, 17, Mask::Causal) };
         let arrays = arrays(&shape);
         let dout = numbers(arrays[0].len(), 7);
         same_bits("attention", || fused(&shape, &arrays, relative, &dout));

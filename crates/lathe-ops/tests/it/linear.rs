@@ -1,11 +1,12 @@
 //! Linear layers in both layouts of the weights.
 
 use crate::{close, graph, numbers, same_bits};
-use lathe_ops::gemm::{Mat, MatMut, Packed, gemm};
+use lathe_ops::Precision;
+use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm};
 use lathe_ops::linear;
 
 /// y, dx, dW as [in, out] and dbias, where W is stored as [in, out] or transposed.
-fn fused(x: &[f32], w: &[f32], bias: &[f32], dy: &[f32], transposed: bool) -> Vec<Vec<f32>> {
+fn fused(x: &[f32], w: &[f32], bias: &[f32], dy: &[f32], transposed: bool, precision: Precision) -> Vec<Vec<f32>> {
     let (inputs, outputs) = (w.len() / bias.len(), bias.len());
     let rows = dy.len() / outputs;
     let stored = Mat::new(w, inputs, outputs);
@@ -13,13 +14,14 @@ fn fused(x: &[f32], w: &[f32], bias: &[f32], dy: &[f32], transposed: bool) -> Ve
     let w = if transposed { Mat::new(&copy, outputs, inputs).t() } else { stored };
     let (x, dy) = (Mat::new(x, rows, inputs), Mat::new(dy, rows, outputs));
     let mut y = vec![0.0; rows * outputs];
-    linear::forward(x, w, Some(bias), MatMut::new(&mut y, rows, outputs), false);
+    linear::forward(x, Rhs::new(w, precision), Some(bias), MatMut::new(&mut y, rows, outputs), false);
     let mut packed = vec![0.0; rows * outputs];
-    linear::forward(x, &Packed::new(w), Some(bias), MatMut::new(&mut packed, rows, outputs), false);
+    let packed_w = Packed::with_precision(w, precision.available());
+    linear::forward(x, &packed_w, Some(bias), MatMut::new(&mut packed, rows, outputs), false);
     assert_eq!(y, packed, "packing changes nothing");
     let (mut dx, mut dw, mut dbias) = (vec![0.0; rows * inputs], vec![0.0; inputs * outputs], vec![0.0; outputs]);
-    gemm(MatMut::new(&mut dx, rows, inputs), dy, w.t(), false);
-    gemm(MatMut::new(&mut dw, inputs, outputs), x.t(), dy, false);
+    gemm(MatMut::new(&mut dx, rows, inputs), dy, Rhs::new(w.t(), precision), false);
+    gemm(MatMut::new(&mut dw, inputs, outputs), x.t(), Rhs::new(dy, precision), false);
     linear::bias_backward(dy, &mut dbias);
     vec![y, dx, dw, dbias]
 }
@@ -35,9 +37,11 @@ fn fused_is_composed() {
                     [(&x, &[rows, inputs]), (&w, &[inputs, outputs]), (&bias, &[outputs])];
                 let (y, gradients) = graph(of_graph, &dy, |[x, w, bias]| linear::composed(x, w, Some(bias)));
                 for transposed in [false, true] {
-                    let found = fused(&x, &w, &bias, &dy, transposed);
-                    for (found, expected) in found.iter().zip([vec![y.clone()], gradients.to_vec()].concat()) {
-                        close(&format!("{rows} {inputs} {outputs}"), found, &expected, 5e-6);
+                    for (precision, tolerance) in [(Precision::F32, 5e-6), (Precision::Bf16, 1.0 / 128.0)] {
+                        let found = fused(&x, &w, &bias, &dy, transposed, precision);
+                        for (found, expected) in found.iter().zip([vec![y.clone()], gradients.to_vec()].concat()) {
+                            close(&format!("{precision} {rows} {inputs} {outputs}"), found, &expected, tolerance);
+                        }
                     }
                 }
             }
@@ -67,6 +71,8 @@ fn same_on_any_number_of_threads() {
     let (x, w) = (numbers(193 * 257, 1), numbers(257 * 321, 2));
     let (bias, dy) = (numbers(321, 3), numbers(193 * 321, 4));
     for transposed in [false, true] {
-        same_bits("linear", || fused(&x, &w, &bias, &dy, transposed));
+        for precision in [Precision::F32, Precision::Bf16] {
+            same_bits("linear", || fused(&x, &w, &bias, &dy, transposed, precision));
+        }
     }
 }
