@@ -130,7 +130,8 @@ fn damaged_checkpoints_are_named_and_the_one_before_is_used() {
     let run = folder.run("keep = 100");
     let whole = folder.path("whole");
     json(&["train", &run, "--out", &whole]);
-    let damage: [(&str, fn(&Path)); 4] = [
+    type Damage = fn(&Path);
+    let damage: [(&str, Damage); 4] = [
         ("training.safetensors", |path| {
             let mut bytes = std::fs::read(path).expect("a file");
             let middle = bytes.len() / 2;
