@@ -21,38 +21,39 @@ parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpForm
 parser.add_argument("--lathe", default=ROOT / "target/release/lathe")
 parser.add_argument("--enwik8", type=pathlib.Path, help="enwik8 or enwik8.gz")
 parser.add_argument("--only", nargs="*")
+parser.add_argument("--threads", default="2")
 parser.add_argument("--table", action="store_true")
 args = parser.parse_args()
 
-LANGUAGE = "--data builtin:16 --steps 3000 --lr 0.002 --warmup 200 --eval-every 1000"
-GPT2 = "--backbone gpt2 --d-model 128 --heads 4 --inner 512 --vocab 256"
+LANGUAGE = "--data builtin:8 --steps 1000 --lr 0.003 --warmup 100 --eval-every 500"
+GPT2 = "--backbone gpt2 --d-model 128 --heads 4 --vocab 256"
 
 
 def runs():
     """Group, name, flags."""
-    xl = "--data TRAIN --valid VALID --model small_transformer_xl --steps 1500 --batch 16 --warmup 100 --eval-every 500"
-    for seed in range(2):
-        of_seed = f"{xl} --seed {seed}"
-        yield "enwik8", f"adamw, memory 128, seed {seed}", f"{of_seed} --lr 0.002"
-        yield "enwik8", f"adamw, no memory, seed {seed}", f"{of_seed} --lr 0.002 --mem-len 0"
-        yield "enwik8", f"lamb, memory 128, seed {seed}", f"{of_seed} --optimizer lamb --lr 0.01 --weight-decay 0.01 --beta2 0.999"
-    yield "enwik8", "jitlamb, memory 128, seed 0", f"{xl} --optimizer jitlamb --lr 0.01 --weight-decay 0 --beta2 0.999 --clip 0.25"
-    yield "enwik8", "nvlamb, memory 128, seed 0", f"{xl} --optimizer nvlamb --lr 0.01 --weight-decay 0.01 --beta2 0.999"
-    yield "local", "gpt2 (sf)x6, d 192, window 512", (
-        "--data builtin:32 --backbone gpt2 --layers (sf)x6 --d-model 192 --heads 6 --inner 768 --vocab 256 --max-len 512 "
-        "--batch 16 --steps 4000 --lr 0.002 --warmup 200 --eval-every 500")
-    # Equal tokens in each step: 4,096.
-    for span in [32, 128, 512, 1024]:
-        yield "span", str(span), f"{LANGUAGE} {GPT2} --layers (sf)x4 --max-len {span} --batch {4096 // span}"
-    for blocks, layers in [(0, "(f)x8"), (1, "sf (f)x6"), (2, "(sfff)x2"), (4, "(sf)x4")]:
-        yield "attention", str(blocks), f"{LANGUAGE} {GPT2} --layers {layers.replace(' ', '')} --max-len 512 --batch 8"
+    xl = "--data TRAIN --valid VALID --model small_transformer_xl --steps 600 --batch 16 --warmup 60 --eval-every 300"
+    lamb = "--lr 0.01 --beta2 0.999"
+    yield "enwik8", "adamw, memory 128, seed 0", f"{xl} --lr 0.003"
+    yield "enwik8", "adamw, no memory, seed 0", f"{xl} --lr 0.003 --mem-len 0"
+    yield "enwik8", "lamb, memory 128, seed 0", f"{xl} {lamb} --optimizer lamb --weight-decay 0.01"
+    yield "enwik8", "jitlamb, memory 128, seed 0", f"{xl} {lamb} --optimizer jitlamb --weight-decay 0 --clip 0.25"
+    yield "enwik8", "nvlamb, memory 128, seed 0", f"{xl} {lamb} --optimizer nvlamb --weight-decay 0.01"
+    yield "enwik8", "adamw, memory 128, seed 1", f"{xl} --lr 0.003 --seed 1"
+    yield "enwik8", "adamw, no memory, seed 1", f"{xl} --lr 0.003 --mem-len 0 --seed 1"
+    # 2,048 tokens in each step of what follows.
+    for blocks, layers in [(0, "(f)x8"), (1, "s(f)x7"), (2, "(sfff)x2"), (4, "(sf)x4")]:
+        yield "attention", str(blocks), f"{LANGUAGE} {GPT2} --layers {layers} --max-len 256 --batch 8"
+    for span in [32, 128, 512]:
+        yield "span", str(span), f"{LANGUAGE} {GPT2} --layers (sf)x4 --max-len {span} --batch {2048 // span}"
     for inner in [64, 256, 1024]:
-        yield "content", str(inner), f"{LANGUAGE} {GPT2.replace('--inner 512', f'--inner {inner}')} --layers (sf)x4 --max-len 512 --batch 8"
+        yield "content", str(inner), f"{LANGUAGE} {GPT2} --inner {inner} --layers (sf)x4 --max-len 256 --batch 8"
     for seed in range(3):
         for precision in ["f32", "bf16"]:
             yield "bf16", f"{precision}, seed {seed}", (
-                f"--data TRAIN --valid VALID --backbone gpt2 --layers (sf)x4 --d-model 256 --heads 4 --vocab 256 --max-len 128 "
-                f"--steps 500 --batch 16 --seed {seed} --precision {precision} --eval-every 500")
+                f"--data TRAIN --valid VALID {GPT2} --layers (sf)x4 --max-len 128 --steps 500 --batch 8 --seed {seed} "
+                f"--precision {precision} --eval-every 500")
+    yield "local", "(sf)x4, d 128, window 256", (
+        f"--data builtin:16 {GPT2} --layers (sf)x4 --max-len 256 --batch 8 --steps 5000 --lr 0.003 --warmup 200 --eval-every 1000")
 
 
 def split(folder):
@@ -94,7 +95,7 @@ with tempfile.TemporaryDirectory() as temporary:
             continue
         words = flags.replace("TRAIN", str(folder / "train.txt")).replace("VALID", str(folder / "valid.txt")).split()
         out = folder / "out"
-        command = [args.lathe, "train", *words, "--out", out, "--checkpoint-every", "1000000", "--json"]
+        command = [args.lathe, "train", *words, "--out", out, "--checkpoint-every", "1000000", "--json", "--threads", args.threads]
         result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
         del result["out"]
         subprocess.run(["rm", "-r", out], check=True)

@@ -103,7 +103,7 @@ settings! {
     balance: f64 = 0.01, KeyKind::Real(0.0, 1e3), "weight of the balance loss of experts [0.01]";
     precision: String = "f32", WORD, "precision of products: f32 or bf16 [f32]";
     eval_every: u32 = 0u32, COUNT, "steps between evaluations [a tenth of all]";
-    eval_tokens: u32 = 1u32 << 18, COUNT, "most tokens of an evaluation before the last, 0 for all [262144]";
+    eval_tokens: u32 = 1u32 << 16, COUNT, "most tokens of an evaluation before the last, 0 for all [65536]";
     patience: u32 = 0u32, COUNT, "stop after so many evaluations without a better one, and give the best model [never]";
     checkpoint_every: u32 = 0u32, COUNT, "steps between checkpoints [a tenth of all, at most 1000]";
     keep: u32 = 2u32, KeyKind::Int(1, 1 << 20), "checkpoints to keep beside the best [2]";
