@@ -8,6 +8,7 @@ pub mod data;
 mod error;
 pub mod evaluate;
 pub mod generate;
+mod gradient;
 pub mod language;
 mod metrics;
 pub mod optimizer;
@@ -16,5 +17,6 @@ pub mod run;
 pub mod schedule;
 pub mod settings;
 mod tensorboard;
+pub mod texts;
 
 pub use error::{Error, Result};

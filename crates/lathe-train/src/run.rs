@@ -11,18 +11,20 @@
 //! Beginning a run writes `run.toml`; everything after that is the same whether it begins or goes on.
 
 use crate::checkpoint::{self, Best, Moving, Progress};
-use crate::data::{self, Batch, DataSpec, Sampler, Tokenizer, TokenizerSpec, Tokens};
+use crate::data::{Sampler, Tokens};
 use crate::evaluate::{Evaluation, Options, evaluate};
+use crate::gradient::gradient;
 use crate::language::Language;
 use crate::metrics::{ExpertRecord, Metrics, StepRecord};
 use crate::optimizer::Optimizer;
 use crate::schedule::Schedule;
 use crate::settings::{self, ModelEntry, Settings};
+use crate::texts::{Texts, check_vocab, language_of};
 use crate::{Error, Result};
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Positions, Spec};
 use lathe_model::folder::{self, write_aside};
-use lathe_model::{Grads, MoeStats, Network, REGISTRY, Training};
+use lathe_model::{Grads, MoeStats, Network, REGISTRY};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -109,6 +111,7 @@ pub fn begin(settings: &Settings, model: &Spec, watch: Watch<'_>) -> Result<Outc
     // A run that never began leaves nothing behind.
     if ended.is_err() && !folder.join("metrics.jsonl").exists() {
         let _ = std::fs::remove_dir_all(folder.join("data"));
+        let _ = std::fs::remove_dir(folder.join("checkpoints"));
         let _ = std::fs::remove_file(folder.join(LOCK));
         let _ = std::fs::remove_file(path);
         if made {
@@ -162,45 +165,6 @@ pub fn resume(folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
         return Ok(Outcome { out: settings.out, ..outcome });
     }
     Run::open(folder, settings, &spec, watch)?.finish(watch)
-}
-
-/// What a run learns from.
-pub struct Texts {
-    /// How text becomes tokens.
-    pub tokenizer: Tokenizer,
-    /// What it trains on.
-    pub train: Tokens,
-    /// What it validates on, if there is anything.
-    pub valid: Option<Tokens>,
-}
-
-impl Texts {
-    /// Reads the text; once all tokens are in the folder, they count, whatever has become of the text.
-    fn open(folder: &Path, settings: &Settings, watch: Watch<'_>) -> Result<Self> {
-        let known = || -> Result<Self> {
-            let valid = Tokens::open(&folder.join("valid.tokens"))?; // the last file to be written
-            let train = Tokens::open(&folder.join("train.tokens"))?;
-            Ok(Self { tokenizer: Tokenizer::load(folder)?, train, valid: Some(valid).filter(|valid| valid.len() > 1) })
-        };
-        if let Ok(known) = known() {
-            return Ok(known);
-        }
-        let spec = DataSpec {
-            data: settings.data.clone(),
-            valid: Some(settings.valid.clone()).filter(|valid| !valid.is_empty()),
-            tokenizer: tokenizer_of(settings)?,
-        };
-        let watch = std::cell::RefCell::new(watch);
-        let progress = |what: &str, done: u64, total: u64| (watch.borrow_mut())(Event::Preparing(what, done, total));
-        let prepared = data::prepare(&spec, folder, &progress)?;
-        Ok(Self { tokenizer: prepared.tokenizer, train: prepared.train, valid: prepared.valid })
-    }
-}
-
-/// The language that a text is of, if its bytes can be told apart by kind.
-pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
-    let builtin = data == "builtin" || data.starts_with("builtin:");
-    (builtin && matches!(tokenizer, Tokenizer::Bytes)).then(Language::default)
 }
 
 /// A run at work.
@@ -361,7 +325,7 @@ impl Run {
         let Moving { network, optimizer, states, recent, progress } = &mut self.moving;
         let step = progress.step + 1;
         let batch = self.sampler.batch(u64::from(progress.step))?;
-        let (loss, experts) = gradients(network, states, &batch, &self.settings, step, &mut self.grads);
+        let (loss, experts) = gradient(network, states, &batch, &self.settings, step, &mut self.grads);
         let lr = self.schedule.rate(step);
         if step == 1 {
             progress.first_loss = loss;
@@ -442,29 +406,6 @@ impl Run {
     }
 }
 
-/// The tokenizer that settings name: the one of the weights to begin with, where there is no other word.
-fn tokenizer_of(settings: &Settings) -> Result<TokenizerSpec> {
-    let of_init = Path::new(&settings.init).join("tokenizer.json");
-    match settings.tokenizer.as_str() {
-        "" if !settings.init.is_empty() && of_init.exists() => of_init.display().to_string().parse(),
-        "" => "bytes".parse(),
-        name => name.parse(),
-    }
-}
-
-fn check_vocab(model: &Model, tokenizer: u32, watch: Watch<'_>) -> Result<()> {
-    let vocab = model.frame.vocab;
-    if tokenizer > vocab || tokenizer == 256 && vocab != 256 {
-        let expected = format!("{tokenizer}, the size of the tokenizer's vocabulary");
-        return Err(Error::setting("vocab", vocab, expected));
-    }
-    if tokenizer < vocab {
-        let unused = vocab - tokenizer;
-        watch(Event::Warning(format!("{unused} of the model's {vocab} tokens do not exist in the tokenizer")));
-    }
-    Ok(())
-}
-
 /// Goes back to the newest checkpoint that is as it was written, if there is one.
 fn restore(folder: &Path, moving: &mut Moving, watch: Watch<'_>) -> Result<()> {
     for step in checkpoint::steps(folder) {
@@ -477,47 +418,6 @@ fn restore(folder: &Path, moving: &mut Moving, watch: Watch<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gradients of a batch, part by part. Gives the mean loss, and what experts did.
-fn gradients(
-    network: &Network,
-    states: &mut [lathe_model::State],
-    batch: &Batch,
-    settings: &Settings,
-    step: u32,
-    grads: &mut Grads,
-) -> (f32, Vec<MoeStats>) {
-    grads.clear();
-    let parts = states.len();
-    let (rows, size) = (settings.batch as usize / parts, batch.ids.len() / parts);
-    let mut sum = 0.0;
-    let mut experts: Vec<MoeStats> = Vec::new();
-    let relative = network.model.frame.backbone.positions == Positions::Relative;
-    for (part, state) in states.iter_mut().enumerate() {
-        if batch.fresh || !relative {
-            *state = network.memory(rows);
-        }
-        let training = Training {
-            dropout_key: Some(mix(mix(u64::from(settings.seed)) ^ (u64::from(step) << 20 | part as u64))),
-            balance: (settings.balance / parts as f64) as f32,
-            scale: 1.0 / batch.ids.len() as f32,
-        };
-        let places = part * size..(part + 1) * size;
-        let outcome = network.train(&batch.ids[places.clone()], &batch.targets[places], rows, state, &training, grads);
-        sum += outcome.losses.iter().copied().map(f64::from).sum::<f64>();
-        for (i, stats) in outcome.experts.into_iter().enumerate() {
-            let share = stats.balance / parts as f32;
-            match experts.get_mut(i) {
-                None => experts.push(MoeStats { balance: share, ..stats }),
-                Some(all) => {
-                    all.loads.iter_mut().zip(stats.loads).for_each(|(all, load)| *all += load);
-                    all.balance += share;
-                }
-            }
-        }
-    }
-    ((sum / batch.ids.len() as f64) as f32, experts)
-}
-
 fn expert_record(stats: &MoeStats) -> ExpertRecord {
     let all: usize = stats.loads.iter().sum();
     let share = |&load: &usize| load as f64 / all.max(1) as f64;
@@ -526,11 +426,4 @@ fn expert_record(stats: &MoeStats) -> ExpertRecord {
 
 fn mean(losses: &[f32]) -> f64 {
     losses.iter().copied().map(f64::from).sum::<f64>() / losses.len().max(1) as f64
-}
-
-/// Spreads a number over 64 bits (the finaliser of SplitMix64).
-fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }

@@ -13,7 +13,7 @@ use lathe_model::{REGISTRY, folder};
 use lathe_ops::Precision;
 use lathe_train::data::{self, Tokenizer};
 use lathe_train::evaluate::{Options, evaluate};
-use lathe_train::run::language_of;
+use lathe_train::texts::language_of;
 use std::cell::RefCell;
 use std::path::PathBuf;
 

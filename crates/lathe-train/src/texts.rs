@@ -1,0 +1,72 @@
+//! What a run learns from: its texts as tokens, and whether its model can read them.
+
+use crate::data::{self, DataSpec, Tokenizer, TokenizerSpec, Tokens};
+use crate::language::Language;
+use crate::run::{Event, Watch};
+use crate::settings::Settings;
+use crate::{Error, Result};
+use lathe_core::Model;
+use std::path::Path;
+
+/// What a run learns from.
+pub struct Texts {
+    /// How text becomes tokens.
+    pub tokenizer: Tokenizer,
+    /// What it trains on.
+    pub train: Tokens,
+    /// What it validates on, if there is anything.
+    pub valid: Option<Tokens>,
+}
+
+impl Texts {
+    /// Reads the text; once all tokens are in the folder, they count, whatever has become of the text.
+    pub(crate) fn open(folder: &Path, settings: &Settings, watch: Watch<'_>) -> Result<Self> {
+        let known = || -> Result<Self> {
+            let valid = Tokens::open(&folder.join("valid.tokens"))?; // the last file to be written
+            let train = Tokens::open(&folder.join("train.tokens"))?;
+            Ok(Self { tokenizer: Tokenizer::load(folder)?, train, valid: Some(valid).filter(|valid| valid.len() > 1) })
+        };
+        if let Ok(known) = known() {
+            return Ok(known);
+        }
+        let spec = DataSpec {
+            data: settings.data.clone(),
+            valid: Some(settings.valid.clone()).filter(|valid| !valid.is_empty()),
+            tokenizer: tokenizer_of(settings)?,
+        };
+        let watch = std::cell::RefCell::new(watch);
+        let progress = |what: &str, done: u64, total: u64| (watch.borrow_mut())(Event::Preparing(what, done, total));
+        let prepared = data::prepare(&spec, folder, &progress)?;
+        Ok(Self { tokenizer: prepared.tokenizer, train: prepared.train, valid: prepared.valid })
+    }
+}
+
+/// The language that a text is of, if its bytes can be told apart by kind.
+pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
+    let builtin = data == "builtin" || data.starts_with("builtin:");
+    (builtin && matches!(tokenizer, Tokenizer::Bytes)).then(Language::default)
+}
+
+/// The tokenizer that settings name: the one of the weights to begin with, where there is no other word.
+fn tokenizer_of(settings: &Settings) -> Result<TokenizerSpec> {
+    let of_init = Path::new(&settings.init).join("tokenizer.json");
+    match settings.tokenizer.as_str() {
+        "" if !settings.init.is_empty() && of_init.exists() => of_init.display().to_string().parse(),
+        "" => "bytes".parse(),
+        name => name.parse(),
+    }
+}
+
+/// An error where a model cannot read what the tokenizer writes.
+pub(crate) fn check_vocab(model: &Model, tokenizer: u32, watch: Watch<'_>) -> Result<()> {
+    let vocab = model.frame.vocab;
+    if tokenizer > vocab || tokenizer == 256 && vocab != 256 {
+        let expected = format!("{tokenizer}, the size of the tokenizer's vocabulary");
+        return Err(Error::setting("vocab", vocab, expected));
+    }
+    if tokenizer < vocab {
+        let unused = vocab - tokenizer;
+        watch(Event::Warning(format!("{unused} of the model's {vocab} tokens do not exist in the tokenizer")));
+    }
+    Ok(())
+}
