@@ -120,12 +120,12 @@ pub fn forward(act: Act, gated: bool, h: &[f32], y: &mut [f32], width: usize) {
 /// `dh` is overwritten.
 pub fn backward(act: Act, gated: bool, h: &[f32], y: &mut [f32], dh: &mut [f32], width: usize) {
     if !gated {
-        return zip_rows(y, dh, width, width, |row, y, dh| {
+        return parallel::zip_rows((y, width), (dh, width), |row, y, dh| {
             dh.copy_from_slice(y);
             backward_row(act, &h[row * width..][..width], y, dh);
         });
     }
-    zip_rows(y, dh, width, 2 * width, |row, y, dh| {
+    parallel::zip_rows((y, width), (dh, 2 * width), |row, y, dh| {
         let (a, b) = h[row * 2 * width..][..2 * width].split_at(width);
         let dy = y.to_vec();
         let (da, db) = dh.split_at_mut(width);
@@ -150,23 +150,4 @@ pub fn composed(act: Act, gated: bool, h: &Tensor) -> Result<Tensor> {
         }
         Act::Silu => h.silu(),
     }
-}
-
-/// Calls `work` for each pair of rows of two arrays.
-fn zip_rows(
-    a: &mut [f32],
-    b: &mut [f32],
-    a_width: usize,
-    b_width: usize,
-    work: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
-) {
-    use rayon::prelude::*;
-    if a.is_empty() {
-        return;
-    }
-    let rows = (a.len() / a_width).div_ceil(4 * rayon::current_num_threads()).max(8);
-    a.par_chunks_mut(rows * a_width).zip(b.par_chunks_mut(rows * b_width)).enumerate().for_each(|(p, (a, b))| {
-        let rows_here = a.chunks_exact_mut(a_width).zip(b.chunks_exact_mut(b_width));
-        rows_here.enumerate().for_each(|(r, (a, b))| work(p * rows + r, a, b));
-    });
 }

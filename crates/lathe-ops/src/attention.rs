@@ -14,9 +14,9 @@ use crate::buffer::Buf;
 use crate::dropout::Dropout;
 use crate::gemm::{Mat, MatMut, Rhs, gemm_serial};
 use crate::loss;
+use crate::parallel;
 use crate::simd::{exp, max, simd, sum, sum2};
 use candle_core::{D, Result, Tensor};
-use rayon::prelude::*;
 
 /// Rows of queries that are processed together.
 const BLOCK: usize = 64;
@@ -115,10 +115,10 @@ pub fn forward(shape: &Shape, inputs: &Inputs<'_>, out: &mut [f32], probabilitie
     };
     match probabilities {
         Some(probabilities) => {
-            let parts = parts.into_par_iter().zip(probabilities.par_chunks_mut(size)).enumerate();
-            parts.for_each(|(i, ((_, _, out), probabilities))| work(i, out, probabilities));
+            let parts = parts.into_iter().zip(probabilities.chunks_mut(size)).collect();
+            parallel::each(parts, |i, ((_, _, out), probabilities)| work(i, out, probabilities));
         }
-        None => parts.into_par_iter().enumerate().for_each(|(i, (_, _, out))| work(i, out, &mut Buf::any(size))),
+        None => parallel::each(parts, |i, (_, _, out)| work(i, out, &mut Buf::any(size))),
     }
 }
 
@@ -147,19 +147,15 @@ pub fn backward(shape: &Shape, inputs: &Inputs<'_>, probabilities: &[f32], dout:
     let dq = gradients.dq.split(&ends(batch, queries), &cols);
     let dk = gradients.dk.split(&ends(batch, keys), &cols);
     let dv = gradients.dv.split(&ends(batch, keys), &cols);
-    let positional: Vec<Option<HeadRelative>> = dq
-        .into_par_iter()
-        .zip(dk)
-        .zip(dv)
-        .enumerate()
-        .map(|(i, (((_, _, dq), (_, _, dk)), (_, _, dv)))| {
-            let (b, h) = (i / heads, i % heads);
-            let dout =
-                Mat::with_stride(&dout[b * queries * heads * d_head + h * d_head..], queries, d_head, heads * d_head);
-            let probabilities = &probabilities[i * queries * keys..][..queries * keys];
-            Head::new(shape, inputs, b, h).backward(probabilities, dout, dq, dk, dv)
-        })
-        .collect();
+    let mut positional: Vec<Option<HeadRelative>> = dq.iter().map(|_| None).collect();
+    let parts = dq.into_iter().zip(dk).zip(dv).zip(&mut positional).collect();
+    parallel::each(parts, |i, ((((_, _, dq), (_, _, dk)), (_, _, dv)), positional)| {
+        let (b, h) = (i / heads, i % heads);
+        let dout =
+            Mat::with_stride(&dout[b * queries * heads * d_head + h * d_head..], queries, d_head, heads * d_head);
+        let probabilities = &probabilities[i * queries * keys..][..queries * keys];
+        *positional = Head::new(shape, inputs, b, h).backward(probabilities, dout, dq, dk, dv);
+    });
     if let Some(RelativeGradients { dr, du, dv }) = gradients.relative {
         // Sums over the batch, in its order.
         let a = heads * d_head;

@@ -22,5 +22,6 @@ pub mod optim;
 mod parallel;
 mod precision;
 mod simd;
+mod team;
 
 pub use precision::{PRECISIONS, Precision};

@@ -62,12 +62,8 @@ pub fn composed_log_softmax(logits: &Tensor) -> Result<Tensor> {
 
 /// Calls `work` for each row, on all threads, and keeps its results.
 fn rows(data: &mut [f32], width: usize, results: &mut [f32], work: impl Fn(usize, &mut [f32]) -> f32 + Sync) {
-    use rayon::prelude::*;
     assert_eq!(data.len(), results.len() * width);
-    data.par_chunks_mut(width)
-        .zip(results.par_iter_mut())
-        .enumerate()
-        .for_each(|(row, (data, result))| *result = work(row, data));
+    parallel::zip_rows((data, width), (results, 1), |row, data, result| result[0] = work(row, data));
 }
 
 simd! {

@@ -42,7 +42,7 @@ impl NormKind {
     fn stats(self, x: &[f32], width: usize, stats: &mut [f32]) {
         let centre = self.norm == Norm::Layer;
         let eps = self.eps;
-        parallel::rows(stats, 2, |row, stats| {
+        parallel::rows_of(stats, 2, width, |row, stats| {
             let x = &x[row * width..][..width];
             let (mean, variance) = moments(x, centre);
             stats.copy_from_slice(&[mean, 1.0 / (variance + eps).sqrt()]);

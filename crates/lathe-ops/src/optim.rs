@@ -1,7 +1,7 @@
 //! Fused optimiser steps: one pass over weights, gradients and moments.
 
+use crate::parallel;
 use crate::simd::simd;
-use rayon::prelude::*;
 
 /// AdamW (Loshchilov and Hutter, 2019) with its hyperparameters.
 #[derive(Debug, Clone, Copy)]
@@ -29,9 +29,8 @@ impl AdamW {
             eps: self.eps,
             scale,
         };
-        let pieces =
-            w.par_chunks_mut(PIECE).zip(g.par_chunks(PIECE)).zip(m.par_chunks_mut(PIECE)).zip(v.par_chunks_mut(PIECE));
-        pieces.for_each(|(((w, g), m), v)| adamw(hyper, w, g, m, v));
+        let pieces = w.chunks_mut(PIECE).zip(g.chunks(PIECE)).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE));
+        parallel::each(pieces.collect(), |_, (((w, g), m), v)| adamw(hyper, w, g, m, v));
     }
 }
 
@@ -59,7 +58,9 @@ simd! {
 
 /// The sum of squares, in pieces whose order is fixed.
 pub fn squared_length(x: &[f32]) -> f64 {
-    x.par_chunks(PIECE).map(squares).collect::<Vec<f64>>().iter().sum()
+    let mut sums = vec![0.0; x.len().div_ceil(PIECE)];
+    parallel::each(x.chunks(PIECE).zip(&mut sums).collect(), |_, (x, sum)| *sum = squares(x));
+    sums.iter().sum()
 }
 
 simd! {
@@ -116,9 +117,12 @@ impl Lamb {
             eps: self.eps,
             scale,
         };
-        let moments = g.par_chunks(PIECE).zip(m.par_chunks_mut(PIECE)).zip(v.par_chunks_mut(PIECE));
-        let pieces = w.par_chunks(PIECE).zip(moments);
-        let squares: Vec<[f32; 2]> = pieces.map(|(w, ((g, m), v))| lamb_moments(hyper, w, g, m, v)).collect();
+        let mut squares = vec![[0.0; 2]; w.len().div_ceil(PIECE)];
+        let moments = g.chunks(PIECE).zip(m.chunks_mut(PIECE)).zip(v.chunks_mut(PIECE));
+        let pieces = w.chunks(PIECE).zip(moments).zip(&mut squares);
+        parallel::each(pieces.collect(), |_, ((w, ((g, m), v)), squares)| {
+            *squares = lamb_moments(hyper, w, g, m, v);
+        });
         let [weights, update] = [0, 1].map(|i| squares.iter().map(|s| f64::from(s[i])).sum::<f64>().sqrt());
         let ratio = match self.kind {
             _ if weights == 0.0 || update == 0.0 => 1.0,
@@ -126,8 +130,8 @@ impl Lamb {
             LambKind::Jit => weights.min(10.0) / (update + f64::from(self.eps)),
         };
         hyper.scale = self.lr * ratio as f32;
-        let pieces = w.par_chunks_mut(PIECE).zip(m.par_chunks(PIECE)).zip(v.par_chunks(PIECE));
-        pieces.for_each(|((w, m), v)| lamb_weights(hyper, w, m, v));
+        let pieces = w.chunks_mut(PIECE).zip(m.chunks(PIECE)).zip(v.chunks(PIECE));
+        parallel::each(pieces.collect(), |_, ((w, m), v)| lamb_weights(hyper, w, m, v));
     }
 }
 
@@ -176,8 +180,8 @@ pub struct Sgd {
 impl Sgd {
     /// One step; gradients are multiplied by `scale` first.
     pub fn step(&self, scale: f32, w: &mut [f32], g: &[f32], m: &mut [f32]) {
-        let pieces = w.par_chunks_mut(PIECE).zip(g.par_chunks(PIECE)).zip(m.par_chunks_mut(PIECE));
-        pieces.for_each(|((w, g), m)| sgd(*self, scale, w, g, m));
+        let pieces = w.chunks_mut(PIECE).zip(g.chunks(PIECE)).zip(m.chunks_mut(PIECE));
+        parallel::each(pieces.collect(), |_, ((w, g), m)| sgd(*self, scale, w, g, m));
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) use super::pairs::PANEL;
 use super::pairs::{self, SIDE, TILE};
 use super::{Job, dots, tiles};
 use crate::cpu::{self, Level};
-use rayon::prelude::*;
+use crate::parallel;
 
 /// Steps of the depth at a time: a panel of B of so many fits into the first-level cache.
 const KC: usize = 16;
@@ -35,7 +35,7 @@ pub(super) fn pack_b(b: Mat<'_>, threads: usize, buffer: &mut Buffer) {
     };
     match threads {
         1 => out.chunks_exact_mut(size).enumerate().for_each(fill),
-        _ => out.par_chunks_exact_mut(size).enumerate().for_each(fill),
+        _ => parallel::each(out.chunks_exact_mut(size).collect(), |panel, out| fill((panel, out))),
     }
 }
 

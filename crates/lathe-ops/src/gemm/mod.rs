@@ -19,9 +19,8 @@ pub(crate) mod tiles;
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
 
-use crate::Precision;
+use crate::{Precision, parallel, team};
 use kernel::Kernel;
-use rayon::prelude::*;
 use std::cell::RefCell;
 
 /// Depth of a block: how many columns of A and rows of B a tile goes through at a time.
@@ -91,12 +90,12 @@ pub type Finish<'a> = &'a (dyn Fn(usize, usize, &mut [f32]) + Sync);
 
 /// C = A B, or C += A B where `accumulate`, on all threads of the pool.
 pub fn gemm<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumulate: bool) {
-    run(c, a, b.into(), accumulate, None, rayon::current_num_threads());
+    run(c, a, b.into(), accumulate, None, team::threads());
 }
 
 /// As [`gemm`], with `finish` applied to every part of C while it is still in the cache.
 pub fn gemm_finish<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumulate: bool, finish: Finish<'_>) {
-    run(c, a, b.into(), accumulate, Some(finish), rayon::current_num_threads());
+    run(c, a, b.into(), accumulate, Some(finish), team::threads());
 }
 
 /// As [`gemm`], on this thread alone: for products inside a parallel loop.
@@ -123,10 +122,10 @@ pub struct Product<'a> {
 /// one large one leaves a thread without work.
 pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>>) {
     let flops = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
-    let piece = (products.iter().map(flops).sum::<usize>() / (6 * rayon::current_num_threads())).max(1 << 16);
+    let piece = (products.iter().map(flops).sum::<usize>() / (6 * team::threads())).max(1 << 16);
     let mut buffers: Vec<pack::Borrowed> = products.iter().map(|_| pack::Borrowed::new()).collect();
     let to_pack: Vec<(usize, Rhs<'_>)> = products.iter().map(|p| (p.c.rows(), p.b)).collect();
-    to_pack.into_par_iter().zip(&mut buffers).for_each(|((rows, b), buffer)| {
+    parallel::each(to_pack.into_iter().zip(&mut buffers).collect(), |_, ((rows, b), buffer)| {
         if let (1.., Rhs::Mat(mat) | Rhs::Bf16(mat)) = (rows, b) {
             pack::pack(mat, b.precision(), 1, buffer);
         }
@@ -151,7 +150,7 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
             pieces.push((i, (a, panels, precision, n, accumulate), (row, col, part)));
         }
     }
-    pieces.into_par_iter().for_each(|(i, (a, panels, precision, n, accumulate), (row, col, part))| {
+    parallel::each(pieces, |_, (i, (a, panels, precision, n, accumulate), (row, col, part))| {
         let of_product = |row: usize, col: usize, values: &mut [f32]| {
             if let Some(finish) = finish {
                 finish(i, row, col, values);
@@ -202,7 +201,7 @@ fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<F
     }
     let (tall, wide) = units(precision);
     let parts = c.split(&split(m, down, tall), &split(n, across, wide));
-    parts.into_par_iter().for_each(|(row, col, part)| job.part(part, row, col));
+    parallel::each(parts, |_, (row, col, part)| job.part(part, row, col));
 }
 
 /// Cuts C into `down` by `across` pieces, several for each thread, so that one that is slowed down by others does less.

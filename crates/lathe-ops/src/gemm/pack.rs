@@ -2,8 +2,7 @@
 
 use super::matrix::Mat;
 use super::{KC, kernel};
-use crate::Precision;
-use rayon::prelude::*;
+use crate::{Precision, parallel, team};
 use std::sync::Mutex;
 
 /// A buffer aligned to cache lines, which grows to the largest size that was asked for.
@@ -116,7 +115,9 @@ fn fill(b: Mat<'_>, nr: usize, threads: usize, out: &mut [f32]) {
         };
         match threads {
             1 => out.chunks_exact_mut(kc * nr).enumerate().for_each(panel),
-            _ => out.par_chunks_exact_mut(kc * nr).with_min_len(4).enumerate().for_each(panel),
+            _ => parallel::each(out.chunks_mut(4 * kc * nr).collect(), |i, out| {
+                out.chunks_exact_mut(kc * nr).enumerate().for_each(|(j, out)| panel((4 * i + j, out)));
+            }),
         }
     }
 }
@@ -286,14 +287,14 @@ impl Packed {
     /// Packs a matrix for products of a precision, which has to be [`Precision::available`].
     pub fn with_precision(b: Mat<'_>, precision: Precision) -> Self {
         let mut packed = Self { buffer: Buffer::new(), rows: b.rows(), cols: b.cols(), precision };
-        pack(b, precision, rayon::current_num_threads(), &mut packed.buffer);
+        pack(b, precision, team::threads(), &mut packed.buffer);
         packed
     }
 
     /// Packs another matrix of the same size.
     pub fn refill(&mut self, b: Mat<'_>) {
         assert_eq!((b.rows(), b.cols()), (self.rows, self.cols));
-        pack(b, self.precision, rayon::current_num_threads(), &mut self.buffer);
+        pack(b, self.precision, team::threads(), &mut self.buffer);
     }
 
     /// Number of rows.
