@@ -185,6 +185,13 @@ impl NormParams {
         (y, stats)
     }
 
+    /// norm(x) again.
+    pub fn again(&self, params: &Params, x: &[f32], stats: &[f32]) -> Buf {
+        let mut y = Buf::any(x.len());
+        NormKind::LAYER.again(x, params.get(self.gamma), params.get(self.beta), stats, &mut y);
+        y
+    }
+
     /// [`Self::forward`] as a graph.
     pub fn composed(&self, graph: &Graph<'_>, x: &Tensor) -> Result<Tensor> {
         NormKind::LAYER.composed(x, graph.var(self.gamma), Some(graph.var(self.beta)))
@@ -326,7 +333,7 @@ impl Layer {
         let has_memory = input.len() > dy.len();
         match self.place {
             Norm::Pre => {
-                let (normed, _) = self.norm.forward(pass.params, &input);
+                let normed = self.norm.again(pass.params, &input, &stats);
                 let dout = if dropout.is_none() { None } else { Some(dropped(&dy)) };
                 let dnormed = self.sublayer.backward(pass, &normed, inner, dout.as_ref().unwrap_or(&dy), grads);
                 drop(normed);

@@ -32,20 +32,21 @@ impl NormKind {
     pub fn forward(self, x: &[f32], gamma: &[f32], beta: &[f32], y: &mut [f32], stats: &mut [f32]) {
         let width = gamma.len();
         assert!(x.len() == y.len() && stats.len() * width == 2 * x.len());
-        self.stats(x, width, stats);
-        parallel::rows(y, width, |row, y| {
+        let centre = self.norm == Norm::Layer;
+        parallel::zip_rows((y, width), (stats, 2), |row, y, stats| {
             let x = &x[row * width..][..width];
-            apply_row(x, gamma, beta, stats[2 * row], stats[2 * row + 1], y);
+            let (mean, variance) = moments(x, centre);
+            stats.copy_from_slice(&[mean, 1.0 / (variance + self.eps).sqrt()]);
+            apply_row(x, gamma, beta, stats[0], stats[1], y);
         });
     }
 
-    fn stats(self, x: &[f32], width: usize, stats: &mut [f32]) {
-        let centre = self.norm == Norm::Layer;
-        let eps = self.eps;
-        parallel::rows_of(stats, 2, width, |row, stats| {
-            let x = &x[row * width..][..width];
-            let (mean, variance) = moments(x, centre);
-            stats.copy_from_slice(&[mean, 1.0 / (variance + eps).sqrt()]);
+    /// [`Self::forward`] again, with the statistics that it gave.
+    pub fn again(self, x: &[f32], gamma: &[f32], beta: &[f32], stats: &[f32], y: &mut [f32]) {
+        let width = gamma.len();
+        assert!(x.len() == y.len() && stats.len() * width == 2 * x.len());
+        parallel::rows(y, width, |row, y| {
+            apply_row(&x[row * width..][..width], gamma, beta, stats[2 * row], stats[2 * row + 1], y);
         });
     }
 
@@ -62,16 +63,12 @@ impl NormKind {
     ) {
         let width = gamma.len();
         let centre = self.norm == Norm::Layer;
-        parallel::rows(dx, width, |row, dx| {
-            let range = row * width..(row + 1) * width;
-            backward_row(&x[range.clone()], gamma, stats[2 * row], stats[2 * row + 1], &dy[range], centre, dx);
-        });
-        let rows = x.len() / width;
         let mut sums = vec![0.0; 2 * width];
-        parallel::sum_rows(rows, &mut sums, |row, sums| {
-            let range = row * width..(row + 1) * width;
+        parallel::sum_rows_with((dx, width), &mut sums, |row, dx, sums| {
+            let (x, dy) = (&x[row * width..][..width], &dy[row * width..][..width]);
             let (gamma_sums, beta_sums) = sums.split_at_mut(width);
-            params_row(&x[range.clone()], stats[2 * row], stats[2 * row + 1], &dy[range], gamma_sums, beta_sums);
+            params_row(x, stats[2 * row], stats[2 * row + 1], dy, gamma_sums, beta_sums);
+            backward_row(x, gamma, stats[2 * row], stats[2 * row + 1], dy, centre, dx);
         });
         dgamma.iter_mut().zip(&sums[..width]).for_each(|(d, s)| *d += s);
         dbeta.iter_mut().zip(&sums[width..]).for_each(|(d, s)| *d += s);

@@ -33,22 +33,17 @@ pub(crate) fn each<T: Send>(items: Vec<T>, work: impl Fn(usize, T) + Sync) {
 }
 
 /// How many rows of `width` make a piece of work.
-pub(crate) fn rows_per_piece(rows: usize, width: usize) -> usize {
+fn rows_per_piece(rows: usize, width: usize) -> usize {
     let pieces = (rows * width / SMALL).clamp(1, 8 * team::threads());
     rows.div_ceil(pieces).max(1)
 }
 
 /// Calls `work(row, values)` for each row of `width` floats.
 pub(crate) fn rows(data: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
-    rows_of(data, width, width, work);
-}
-
-/// As [`rows`], where `reads` says how many floats a row takes to compute.
-pub(crate) fn rows_of(data: &mut [f32], width: usize, reads: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
     if width == 0 || data.is_empty() {
         return;
     }
-    let piece = rows_per_piece(data.len() / width, width.max(reads));
+    let piece = rows_per_piece(data.len() / width, width);
     each(data.chunks_mut(piece * width).collect(), |p, chunk| {
         chunk.chunks_exact_mut(width).enumerate().for_each(|(r, row)| work(p * piece + r, row));
     });
@@ -71,18 +66,35 @@ pub(crate) fn zip_rows(
     });
 }
 
-/// Adds `width` numbers per row into `sum`: `add(row, sum)` adds one row's. Pieces of 64 rows are summed side by
+/// Rows that are summed one after the other; the sums of such pieces are added in their order.
+const PIECE: usize = 64;
+
+/// Adds `sum.len()` numbers per row into `sum`: `add(row, sum)` adds one row's. Pieces of 64 rows are summed side by
 /// side, and then in their order.
 pub(crate) fn sum_rows(rows: usize, sum: &mut [f32], add: impl Fn(usize, &mut [f32]) + Sync) {
-    const PIECE: usize = 64;
+    let pieces = vec![(); rows.div_ceil(PIECE)];
+    sum_pieces(pieces, sum, |p, (), sum| (p * PIECE..rows.min((p + 1) * PIECE)).for_each(|row| add(row, sum)));
+}
+
+/// As [`sum_rows`], where the same loop also changes the rows of an array: `add(row, values, sum)`.
+pub(crate) fn sum_rows_with(
+    (data, width): (&mut [f32], usize),
+    sum: &mut [f32],
+    add: impl Fn(usize, &mut [f32], &mut [f32]) + Sync,
+) {
+    sum_pieces(data.chunks_mut(PIECE * width).collect(), sum, |p, data, sum| {
+        data.chunks_exact_mut(width).enumerate().for_each(|(r, row)| add(p * PIECE + r, row, sum));
+    });
+}
+
+fn sum_pieces<T: Send>(pieces: Vec<T>, sum: &mut [f32], add: impl Fn(usize, T, &mut [f32]) + Sync) {
     let width = sum.len();
     if width == 0 {
         return;
     }
-    let mut partial = vec![0.0; rows.div_ceil(PIECE) * width];
-    each(partial.chunks_exact_mut(width).collect(), |p, partial| {
-        (p * PIECE..rows.min((p + 1) * PIECE)).for_each(|row| add(row, partial));
-    });
+    let mut partial = vec![0.0; pieces.len() * width];
+    let items = pieces.into_iter().zip(partial.chunks_exact_mut(width)).collect();
+    each(items, |p, (piece, partial)| add(p, piece, partial));
     for partial in partial.chunks_exact(width) {
         sum.iter_mut().zip(partial).for_each(|(sum, partial)| *sum += partial);
     }

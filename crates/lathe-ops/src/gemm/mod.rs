@@ -200,7 +200,11 @@ fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<F
         return job.part(c, 0, 0);
     }
     let (tall, wide) = units(precision);
-    let parts = c.split(&split(m, down, tall), &split(n, across, wide));
+    let row_ends = match precision {
+        Precision::F32 if down >= 4 * threads => shrinking(m, threads, kernel::best().mr),
+        _ => split(m, down, tall),
+    };
+    let parts = c.split(&row_ends, &split(n, across, wide));
     parallel::each(parts, |_, (row, col, part)| job.part(part, row, col));
 }
 
@@ -215,6 +219,16 @@ fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
     let down = wanted.min(m / MIN_ROWS).max(by_cache);
     let across = wanted.div_ceil(down).min(n.div_ceil(2 * kernel::best().nr));
     (down, across)
+}
+
+/// Ends of pieces of rows that become smaller, so that all threads end at nearly the same time; multiples of `unit`.
+fn shrinking(total: usize, threads: usize, unit: usize) -> Vec<usize> {
+    let mut ends = vec![0];
+    while let left @ 1.. = total - ends[ends.len() - 1] {
+        let piece = (left / (2 * threads)).clamp(MIN_ROWS, MC) / unit * unit;
+        ends.push(total - left + piece.clamp(1, left));
+    }
+    ends.split_off(1)
 }
 
 /// The rows and columns of which pieces of C are multiples.
