@@ -1,4 +1,4 @@
-"""One measurement of PyTorch: python worker.py WORKLOAD SECONDS THREADS. Prints JSON."""
+"""One measurement of PyTorch: python worker.py WORKLOAD SECONDS THREADS [bf16]. Prints JSON."""
 import json
 import sys
 import time
@@ -122,6 +122,13 @@ def main():
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     work = make(workload)
+    if sys.argv[4:] == ["bf16"]:
+        in_f32 = work
+
+        def work():
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                in_f32()
+
     for _ in range(2):
         work()
     times, begin = [], time.perf_counter()
