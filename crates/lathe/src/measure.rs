@@ -77,6 +77,20 @@ impl Times {
     }
 }
 
+/// The least step of the clock that was seen.
+pub fn resolution() -> Duration {
+    let step = || {
+        let start = Instant::now();
+        loop {
+            let passed = start.elapsed();
+            if !passed.is_zero() {
+                return passed;
+            }
+        }
+    };
+    (0..1000).map(|_| step()).min().unwrap_or_default()
+}
+
 /// The most memory this process ever had, if the system tells.
 pub fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

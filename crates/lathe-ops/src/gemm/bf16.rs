@@ -118,7 +118,8 @@ pub(super) fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usiz
     if threads == 1 {
         return (by_cache, 1);
     }
-    let wanted = (2 * m * n * k / 4_000_000).clamp(threads, 4 * threads);
+    // Each piece across rounds its rows of A again, so there are few.
+    let wanted = (2 * m * n * k / 4_000_000).clamp(threads, 2 * threads);
     let down = by_cache.max(wanted.min(m / 128));
     (down, wanted.div_ceil(down).min(n.div_ceil(2 * PANEL)))
 }

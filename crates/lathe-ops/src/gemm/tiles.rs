@@ -4,6 +4,7 @@
 
 use super::pairs::TILE;
 use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
 use std::marker::PhantomData;
 
 /// Palette 1: eight tiles of 16 rows of 64 bytes.
@@ -63,6 +64,14 @@ pub(super) unsafe fn product(
     stride: usize,
     accumulate: bool,
 ) {
+    // C is wanted at the end, when waiting for it would stop everything.
+    for row in 0..16 * row_tiles {
+        for half in 0..2 {
+            let line = c.wrapping_add(row * stride + 16 * half);
+            // SAFETY: a hint, which may point anywhere.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(line.cast()) };
+        }
+    }
     let below = c.wrapping_add(16 * stride);
     let stride = 4 * stride;
     // SAFETY: the caller vouches for the memory; no other code touches the tiles in between, and the compiler has

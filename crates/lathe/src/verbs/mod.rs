@@ -5,6 +5,7 @@ mod completions;
 mod count;
 mod data;
 mod design;
+mod doctor;
 mod eval;
 mod forward;
 mod generate;
@@ -37,6 +38,7 @@ pub const VERBS: &[Verb] = &[
     verb::<generate::Generate>(),
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
+    verb::<doctor::Doctor>(),
     verb::<completions::Completions>(),
     verb::<man::Man>(),
 ];

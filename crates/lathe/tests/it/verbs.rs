@@ -145,6 +145,29 @@ fn models_and_spaces_come_through_pipes() {
     assert!(piped(&["bench", "--seq", "4", "--seconds", "0"], tiny)["latency_ms"]["median"].is_f64());
 }
 
+/// Every cap of the instructions works, and what is said of bf16 is what runs.
+#[test]
+fn the_doctor_under_every_cap() {
+    for cap in ["portable", "avx2", "avx512", "avx512bf16", "amx"] {
+        let run = |args: &[&str]| {
+            let out = crate::command(args).env("LATHE_CPU", cap).output().unwrap();
+            assert!(out.status.success(), "{cap}: {}", String::from_utf8_lossy(&out.stderr));
+            (serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+        };
+        let (doctor, _) = run(&["doctor", "--seconds", "0", "--json"]);
+        let level = doctor["instructions"].as_str().unwrap();
+        let has_bf16 = ["avx512bf16", "amx"].contains(&level);
+        assert!(doctor["f32_peak"].as_f64().unwrap() > 0.0 && doctor["memory_bandwidth"].as_f64().unwrap() > 0.0);
+        assert_eq!(doctor["bf16_peak"].is_f64(), has_bf16);
+        let tiny = ["--backbone", "gpt2", "--layers", "sf", "--d-model", "8", "--vocab", "8", "--seq", "4"];
+        let bench = [&["bench", "--seconds", "0", "--precision", "bf16", "--json"], &tiny[..]].concat();
+        let (bench, said) = run(&bench);
+        assert_eq!(bench["instructions"], level);
+        assert_eq!(bench["precision"], if has_bf16 { "bf16" } else { "f32" });
+        assert_eq!(said.contains("products run in f32"), !has_bf16, "{said}");
+    }
+}
+
 /// A file that cannot be read is a failed run, not wrong usage.
 #[test]
 fn unreadable_files_exit_with_1() {
