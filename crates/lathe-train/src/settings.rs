@@ -51,7 +51,7 @@ macro_rules! settings {
         /// All settings of a run but the model.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Settings {
-            $(#[doc = $help] pub $name: $type,)*
+            $(#[doc = concat!("`", $help, "`")] pub $name: $type,)*
         }
 
         impl Default for Settings {

@@ -39,7 +39,7 @@ Examples:
   lathe data wiki/ --valid wiki-valid.txt.gz --tokenizer bpe:8192 --out wiki-tokens"
 )]
 pub struct Data {
-    /// Text file, folder of text files, or builtin[:MEGABYTES[:SEED]]
+    /// Text file, folder of text files, or builtin, builtin:MEGABYTES or builtin:MEGABYTES:SEED
     #[arg(value_name = "DATA")]
     data: String,
     /// The same, to validate on [default: the last tenth of DATA]

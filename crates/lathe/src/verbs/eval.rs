@@ -32,7 +32,7 @@ Examples:
 pub struct Eval {
     /// Model folder: config.json, model.safetensors and tokenizer.json (bytes without one)
     folder: PathBuf,
-    /// Text: a file, a folder, either with .gz, or builtin[:MB[:SEED]]
+    /// Text: a file, a folder, either with .gz, or builtin, builtin:MB or builtin:MB:SEED
     #[arg(long, value_name = "FILE")]
     data: String,
     /// gpt2: tokens that a window shares with the one before
