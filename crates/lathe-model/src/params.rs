@@ -4,6 +4,7 @@ use crate::composed::Graph;
 use crate::packed::PackedOnce;
 use candle_core::{Result, Tensor};
 use lathe_ops::Precision;
+use lathe_ops::activation::Act;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm, gemm_finish};
 use lathe_ops::linear;
 use rand::{RngExt, SeedableRng};
@@ -314,11 +315,23 @@ impl Linear {
         let y = MatMut::new(y, rows, self.outputs);
         let finish = |_: usize, col: usize, y: &mut [f32]| {
             if let Some(bias) = bias {
-                y.iter_mut().zip(&bias[col..]).for_each(|(y, bias)| *y += bias);
+                linear::add_row(y, &bias[col..]);
             }
             finish(y);
         };
         self.with_weights(params, false, |w| gemm_finish(y, self.rows(x, self.inputs), w, false, &finish));
+    }
+
+    /// h = x W + b and y = act(h).
+    pub fn forward_act(&self, params: &Params, x: &[f32], act: Act, h: &mut [f32], y: &mut [f32]) {
+        let (x, bias) = (self.rows(x, self.inputs), self.bias(params));
+        self.with_weights(params, false, |w| linear::forward_act(x, w, bias, act, h, y));
+    }
+
+    /// The gradient of h where x = act(h), and h becomes x.
+    pub fn backward_act(&self, params: &Params, dy: &[f32], act: Act, h: &mut [f32], dh: &mut [f32]) {
+        let dy = self.rows(dy, self.outputs);
+        self.with_weights(params, true, |w| linear::backward_act(dy, w, act, h, dh));
     }
 
     /// [`Self::forward`] as a graph.

@@ -72,7 +72,7 @@ simd! {
 }
 
 simd! {
-    fn forward_row(act: Act, h: &[f32], y: &mut [f32]) {
+    pub(crate) fn forward_row(act: Act, h: &[f32], y: &mut [f32]) {
         for_act!(act, |A| for (y, &h) in y.iter_mut().zip(h) { *y = both(A, h).0; })
     }
 }
@@ -88,6 +88,17 @@ simd! {
         for_act!(act, |A| for ((y, &h), dh) in y.iter_mut().zip(h).zip(dh) {
             let (value, slope) = both(A, h);
             *y = value;
+            *dh *= slope;
+        })
+    }
+}
+
+simd! {
+    /// `h` becomes act(h), and `dh`, which comes in as the gradient of that, the gradient of h.
+    pub(crate) fn backward_in_place(act: Act, h: &mut [f32], dh: &mut [f32]) {
+        for_act!(act, |A| for (h, dh) in h.iter_mut().zip(dh) {
+            let (value, slope) = both(A, *h);
+            *h = value;
             *dh *= slope;
         })
     }

@@ -15,7 +15,7 @@ use crate::dropout::Dropout;
 use crate::gemm::{Mat, MatMut, Rhs, gemm_serial};
 use crate::loss;
 use crate::parallel;
-use crate::simd::{exp, max, simd, sum, sum2};
+use crate::simd::{add_scaled, exp, max, simd, sum, sum2};
 use candle_core::{D, Result, Tensor};
 
 /// Rows of queries that are processed together.
@@ -272,8 +272,34 @@ impl<'a> Head<'a> {
         })
     }
 
+    /// A single query has no use for tiles: keys and values are read once, as they are.
+    fn forward_one(&self, mut out: MatMut<'_>, probabilities: &mut [f32]) {
+        let Shape { keys, d_head, mask, .. } = self.shape;
+        let (from, to) = mask.range(keys - 1, keys);
+        probabilities.fill(0.0);
+        let seen = &mut probabilities[from..to];
+        let q = self.biased.as_ref().map_or_else(|| self.q.row(0, 0, d_head), |(with_u, _)| with_u);
+        for (j, score) in seen.iter_mut().enumerate() {
+            *score = dot(q, self.k.row(from + j, 0, d_head));
+        }
+        if let (Some((_, with_v)), Some(r)) = (&self.biased, self.r) {
+            for (j, score) in seen.iter_mut().enumerate() {
+                *score += dot(with_v, r.row(from + j, 0, d_head));
+            }
+        }
+        softmax_row(seen, self.scale);
+        let out = out.row(0, 0, d_head);
+        out.fill(0.0);
+        for (j, &weight) in seen.iter().enumerate() {
+            add_scaled(out, weight, self.v.row(from + j, 0, d_head));
+        }
+    }
+
     fn forward(&self, mut out: MatMut<'_>, probabilities: &mut [f32]) {
         let Shape { queries, keys, d_head, mask, .. } = self.shape;
+        if queries == 1 && self.dropout.is_none() {
+            return self.forward_one(out, probabilities);
+        }
         let mut shifted = Buf::any(if self.r.is_some() { BLOCK * keys } else { 0 });
         let mut dropped = Buf::any(if self.dropout.is_none() { 0 } else { BLOCK * keys });
         for (first, count, end) in self.blocks() {
@@ -423,6 +449,12 @@ fn add_columns(matrix: &mut MatMut<'_>, sums: &mut [f32]) {
     for row in 0..matrix.rows() {
         let width = matrix.cols();
         sums.iter_mut().zip(matrix.row(row, 0, width)).for_each(|(sum, x)| *sum += *x);
+    }
+}
+
+simd! {
+    fn dot(a: &[f32], b: &[f32]) -> f32 {
+        sum2(a, b, |a, b| a * b)
     }
 }
 

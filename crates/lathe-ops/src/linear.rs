@@ -1,17 +1,77 @@
 //! Linear layers: y = x W + b, with W read in either layout, and their gradients.
 
+use crate::activation::{self, Act};
 use crate::gemm::{Mat, MatMut, Rhs, gemm, gemm_finish};
 use crate::parallel;
+pub use crate::simd::add_row;
 use candle_core::{Result, Tensor};
+use std::marker::PhantomData;
 
 /// y = x W (+ b) (+ what is in y, where `accumulate`). W is [in, out] as a right-hand side.
 pub fn forward<'w>(x: Mat<'_>, w: impl Into<Rhs<'w>>, bias: Option<&[f32]>, y: MatMut<'_>, accumulate: bool) {
     match bias {
         None => gemm(y, x, w, accumulate),
-        Some(bias) => gemm_finish(y, x, w, accumulate, &|_, col, y| {
-            let bias = &bias[col..col + y.len()];
-            y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
-        }),
+        Some(bias) => gemm_finish(y, x, w, accumulate, &|_, col, y| add_row(y, &bias[col..])),
+    }
+}
+
+/// h = x W (+ b) and y = act(h), part by part while h is in the cache.
+pub fn forward_act<'w>(
+    x: Mat<'_>,
+    w: impl Into<Rhs<'w>>,
+    bias: Option<&[f32]>,
+    act: Act,
+    h: &mut [f32],
+    y: &mut [f32],
+) {
+    let rows = x.rows();
+    let h = MatMut::new(h, rows, y.len() / rows.max(1));
+    let y = Beside::new(y, h.cols());
+    gemm_finish(h, x, w, false, &|row, col, h| {
+        if let Some(bias) = bias {
+            add_row(h, &bias[col..]);
+        }
+        // SAFETY: each part of C is finished once.
+        activation::forward_row(act, h, unsafe { y.part(row, col, h.len()) });
+    });
+}
+
+/// dh = dy W^T * act'(h), and h becomes act(h), which the gradient of the next weights needs.
+pub fn backward_act<'w>(dy: Mat<'_>, transposed: impl Into<Rhs<'w>>, act: Act, h: &mut [f32], dh: &mut [f32]) {
+    let rows = dy.rows();
+    let dh = MatMut::new(dh, rows, h.len() / rows.max(1));
+    let h = Beside::new(h, dh.cols());
+    gemm_finish(dh, dy, transposed, false, &|row, col, dh| {
+        // SAFETY: each part of C is finished once.
+        activation::backward_in_place(act, unsafe { h.part(row, col, dh.len()) }, dh);
+    });
+}
+
+/// An array of the shape of C that is written while parts of C are finished.
+struct Beside<'a> {
+    data: *mut f32,
+    len: usize,
+    width: usize,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: threads get disjoint parts, as the caller of `part` promises.
+unsafe impl Sync for Beside<'_> {}
+
+impl<'a> Beside<'a> {
+    fn new(data: &'a mut [f32], width: usize) -> Self {
+        Self { data: data.as_mut_ptr(), len: data.len(), width, owner: PhantomData }
+    }
+
+    /// `len` entries of a row.
+    ///
+    /// # Safety
+    /// No entry may be asked for twice.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn part(&self, row: usize, col: usize, len: usize) -> &mut [f32] {
+        assert!(col + len <= self.width && row * self.width + col + len <= self.len);
+        // SAFETY: the entries lie inside the array, which is borrowed uniquely, and nobody else has them.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.width + col), len) }
     }
 }
 
@@ -19,7 +79,7 @@ pub fn forward<'w>(x: Mat<'_>, w: impl Into<Rhs<'w>>, bias: Option<&[f32]>, y: M
 pub fn bias_backward(dy: Mat<'_>, dbias: &mut [f32]) {
     assert_eq!(dy.cols(), dbias.len());
     parallel::sum_rows(dy.rows(), dbias, |row, sum| {
-        sum.iter_mut().zip(dy.row(row, 0, dy.cols())).for_each(|(sum, dy)| *sum += dy);
+        add_row(sum, dy.row(row, 0, dy.cols()));
     });
 }
 
@@ -38,6 +98,6 @@ pub fn add(y: &mut [f32], x: &[f32]) {
     const WIDTH: usize = 1 << 12;
     let (whole, rest) = y.split_at_mut(y.len() / WIDTH * WIDTH);
     let done = whole.len();
-    parallel::rows(whole, WIDTH, |row, y| y.iter_mut().zip(&x[row * WIDTH..]).for_each(|(y, x)| *y += x));
-    rest.iter_mut().zip(&x[done..]).for_each(|(y, x)| *y += x);
+    parallel::rows(whole, WIDTH, |row, y| add_row(y, &x[row * WIDTH..]));
+    add_row(rest, &x[done..]);
 }

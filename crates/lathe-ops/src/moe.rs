@@ -1,6 +1,6 @@
 //! Mixture of experts: which tokens go to which expert, and the way back.
 
-use crate::simd::{exp, max, simd, sum};
+use crate::simd::{add_scaled, exp, max, simd, sum};
 use crate::{loss, parallel};
 use candle_core::{DType, Result, Tensor};
 
@@ -117,7 +117,7 @@ impl Routing {
             out.fill(0.0);
             for &a in &self.places[t * self.top_k..][..self.top_k] {
                 let (weight, y) = (self.weights[a as usize], &y[a as usize * width..][..width]);
-                out.iter_mut().zip(y).for_each(|(out, y)| *out += weight * y);
+                add_scaled(out, weight, y);
             }
         });
     }

@@ -34,6 +34,20 @@ macro_rules! simd {
 }
 pub(crate) use simd;
 
+simd! {
+    /// y += x
+    pub fn add_row(y: &mut [f32], x: &[f32]) {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+    }
+}
+
+simd! {
+    /// y += factor * x
+    pub fn add_scaled(y: &mut [f32], factor: f32, x: &[f32]) {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += factor * x);
+    }
+}
+
 /// How many partial sums run side by side.
 const LANES: usize = 32;
 

@@ -167,24 +167,33 @@ impl Sublayer for FfnLayer {
             self.down.forward(pass.params, &h, &mut out);
             return (out, Box::new(()));
         }
-        self.up.forward(pass.params, input, &mut h);
         let mut a = Buf::any(rows * self.inner);
-        activation::forward(self.act, self.gated, &h, &mut a, self.inner);
+        if self.gated {
+            self.up.forward(pass.params, input, &mut h);
+            activation::forward(self.act, true, &h, &mut a, self.inner);
+        } else {
+            self.up.forward_act(pass.params, input, self.act, &mut h, &mut a);
+        }
         self.dropout(pass).apply(&mut a);
         self.down.forward(pass.params, &a, &mut out);
         (out, Box::new(FfnSaved { h }))
     }
 
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf {
-        let FfnSaved { h } = *saved.downcast().expect("what this layer saved");
-        let mut a = Buf::any(pass.rows() * self.inner); // dA, then A again
-        self.down.backward_input(pass.params, dout, &mut a, false);
+        let FfnSaved { mut h } = *saved.downcast().expect("what this layer saved");
         let dropout = self.dropout(pass);
-        dropout.apply(&mut a);
         let mut dh = Buf::any(h.len());
-        activation::backward(self.act, self.gated, &h, &mut a, &mut dh, self.inner);
-        drop(h);
-        dropout.apply(&mut a);
+        let a = if !self.gated && dropout.is_none() {
+            self.down.backward_act(pass.params, dout, self.act, &mut h, &mut dh);
+            h
+        } else {
+            let mut a = Buf::any(pass.rows() * self.inner); // dA, then A again
+            self.down.backward_input(pass.params, dout, &mut a, false);
+            dropout.apply(&mut a);
+            activation::backward(self.act, self.gated, &h, &mut a, &mut dh, self.inner);
+            dropout.apply(&mut a);
+            a
+        };
         self.down.backward_params(&a, dout, grads);
         drop(a);
         let mut dinput = Buf::any(input.len());

@@ -152,6 +152,9 @@ impl Build for Moe {
     }
 }
 
+/// What happens to a part of a row of results.
+type Finish<'a> = &'a (dyn Fn(&mut [f32]) + Sync);
+
 /// The same linear layer of every expert: weights [E, in, out], biases [E, out].
 struct Experts {
     weight: ParamId,
@@ -185,12 +188,25 @@ impl Experts {
 
     /// y = x W + b for the rows of each expert.
     fn forward(&self, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32]) {
+        self.forward_finish(params, routing, x, y, &|_| {});
+    }
+
+    /// As [`Self::forward`], with `finish` applied to the results while they are in the cache.
+    fn forward_finish(&self, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32], finish: Finish<'_>) {
         self.with_weights(params, routing.experts(), false, |weights| {
-            self.forward_with(weights, params, routing, x, y)
+            self.forward_with(weights, params, routing, x, y, finish);
         });
     }
 
-    fn forward_with(&self, weights: Vec<Rhs<'_>>, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32]) {
+    fn forward_with(
+        &self,
+        weights: Vec<Rhs<'_>>,
+        params: &Params,
+        routing: &Routing,
+        x: &[f32],
+        y: &mut [f32],
+        finish: Finish<'_>,
+    ) {
         let products = cut(y, routing, self.outputs).into_iter().zip(weights).enumerate().map(|(e, (c, b))| Product {
             c,
             a: rows(x, routing, e, self.inputs),
@@ -198,15 +214,16 @@ impl Experts {
             accumulate: false,
         });
         let products = products.collect();
-        match self.bias.map(|bias| params.get(bias)) {
-            None => gemm_grouped(products, None),
-            Some(bias) => gemm_grouped(
-                products,
-                Some(&|e, _, col, y| {
-                    y.iter_mut().zip(&bias[e * self.outputs + col..]).for_each(|(y, bias)| *y += bias);
-                }),
-            ),
-        }
+        let bias = self.bias.map(|bias| params.get(bias));
+        gemm_grouped(
+            products,
+            Some(&|e, _, col, y| {
+                if let Some(bias) = bias {
+                    linear::add_row(y, &bias[e * self.outputs + col..]);
+                }
+                finish(y);
+            }),
+        );
     }
 
     /// y = x W + b of one expert, as a graph.
@@ -288,12 +305,17 @@ impl Sublayer for MoeLayer {
         let assignments = routing.tokens.len();
         let (mut x, mut h) = (Buf::any(assignments * d), Buf::any(assignments * self.up.outputs));
         routing.gather(input, d, &mut x);
-        self.up.forward(pass.params, &routing, &x, &mut h);
-        let mut a = Buf::any(assignments * self.inner);
-        activation::forward(self.act, self.gated, &h, &mut a, self.inner);
-        pass.dropout[2].with(self.salt).apply(&mut a);
         let mut y = Buf::any(assignments * d);
-        self.down.forward(pass.params, &routing, &a, &mut y);
+        if !pass.keep && !self.gated {
+            self.up.forward_finish(pass.params, &routing, &x, &mut h, &|h| activation::row(self.act, h));
+            self.down.forward(pass.params, &routing, &h, &mut y);
+        } else {
+            self.up.forward(pass.params, &routing, &x, &mut h);
+            let mut a = Buf::any(assignments * self.inner);
+            activation::forward(self.act, self.gated, &h, &mut a, self.inner);
+            pass.dropout[2].with(self.salt).apply(&mut a);
+            self.down.forward(pass.params, &routing, &a, &mut y);
+        }
         let mut out = Buf::any(input.len());
         routing.combine(&y, d, &mut out);
         pass.record(MoeStats { loads: routing.loads(), balance: routing.balance() });

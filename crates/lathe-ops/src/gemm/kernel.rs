@@ -1,7 +1,7 @@
 //! Register tiles: a few rows of A by `nr` columns of B, all of a block's depth.
 
 use super::matrix::MatMut;
-use super::pack::LINE;
+use super::pack::{LINE, row_panels};
 use crate::cpu::{self, Level};
 
 /// A kernel for one level of instructions.
@@ -18,7 +18,7 @@ pub(super) struct Kernel {
 
 /// One tile: C (rows x cols) = or += A (rows x depth) B (depth x nr).
 struct Tile {
-    /// Columns of 16 places, of which the first count.
+    /// Columns of 16 places, of which the first count; of 1 place where there is but one row.
     a: *const f32,
     b: *const f32,
     depth: usize,
@@ -26,6 +26,14 @@ struct Tile {
     c_stride: usize,
     cols: usize,
     accumulate: bool,
+    /// What will be wanted after this tile, to be fetched meanwhile: where, and how many cache lines.
+    next: *const f32,
+    next_lines: usize,
+}
+
+/// How far columns of A are apart in a panel of so many rows.
+pub(super) const fn step(rows: usize) -> usize {
+    if rows == 1 { 1 } else { LINE }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -48,13 +56,30 @@ pub(super) fn best() -> &'static Kernel {
 }
 
 impl Kernel {
-    /// Computes one tile of at most `mr` rows and `nr` columns.
-    pub fn tile(&self, a: &[f32], b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool) {
+    /// C = or += A B over `depth`, both packed, tile by tile: a panel of B with all of A before the next one.
+    pub fn block(&self, a: &[f32], b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool) {
+        let (rows, cols) = (c.rows(), c.cols());
+        let tiles = rows.div_ceil(self.mr);
+        for (b, n0) in b.chunks_exact(depth * self.nr).zip((0..cols).step_by(self.nr)) {
+            let width = self.nr.min(cols - n0);
+            let panels = a.chunks_exact(depth * LINE).zip(row_panels(rows, self.mr));
+            for (i, (a, (r0, rows))) in panels.enumerate() {
+                self.tile(a, b, depth, c.block(r0, n0, rows, width), accumulate, (i, tiles));
+            }
+        }
+    }
+
+    /// Computes one tile of at most `mr` rows and `nr` columns: share `i` of `n` tiles that use the same panel of B,
+    /// which fetch the panel behind it meanwhile.
+    fn tile(&self, a: &[f32], b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool, (i, n): (usize, usize)) {
         let (rows, cols) = (c.rows(), c.cols());
         assert!((1..=self.mr).contains(&rows) && (1..=self.nr).contains(&cols));
-        assert!(a.len() >= depth * LINE && b.len() >= depth * self.nr && self.level <= cpu::level());
+        assert!(a.len() >= depth * step(rows) && b.len() >= depth * self.nr && self.level <= cpu::level());
         let (pointer, c_stride) = c.raw();
-        let tile = Tile { a: a.as_ptr(), b: b.as_ptr(), depth, c: pointer, c_stride, cols, accumulate };
+        let next_lines = (b.len() / LINE).div_ceil(n);
+        let next = b.as_ptr().wrapping_add(b.len() + i * next_lines * LINE);
+        let (a, b) = (a.as_ptr(), b.as_ptr());
+        let tile = Tile { a, b, depth, c: pointer, c_stride, cols, accumulate, next, next_lines };
         // SAFETY: the CPU has the kernel's level; A, B and C hold every entry of the tile, as asserted above,
         // and C is borrowed uniquely.
         unsafe { (self.run)(rows, &tile) }
@@ -74,7 +99,7 @@ macro_rules! for_rows {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::{LINE, Tile};
+    use super::{LINE, Tile, step};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f")]
@@ -85,7 +110,7 @@ mod avx512 {
     #[target_feature(enable = "avx512f")]
     unsafe fn tile<const ROWS: usize>(t: &Tile) {
         let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
-        // SAFETY: A has `depth` columns of 16, B `depth` rows of 32; the masks keep loads and
+        // SAFETY: A has `depth` columns, B `depth` rows of 32; the masks keep loads and
         // stores of C to its `cols` columns.
         unsafe {
             // C is wanted at the end, when waiting for it would stop everything.
@@ -93,15 +118,21 @@ mod avx512 {
                 _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(r * t.c_stride).cast());
                 _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(r * t.c_stride + 16).cast());
             }
+            // Both panels stream from the second-level cache, some steps ahead; with few rows B comes from memory.
+            let ahead = if ROWS > 8 { 8 } else { 32 };
             for p in 0..t.depth {
-                // Both panels stream from the second-level cache, eight steps ahead.
-                _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + 8)).cast());
-                _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + 8) + 16).cast());
-                _mm_prefetch::<_MM_HINT_T0>(t.a.wrapping_add(LINE * (p + 8)).cast());
+                _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + ahead)).cast());
+                _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + ahead) + 16).cast());
+                if ROWS > 1 {
+                    _mm_prefetch::<_MM_HINT_T0>(t.a.wrapping_add(LINE * (p + 8)).cast());
+                }
+                if ROWS > 8 && p < t.next_lines {
+                    _mm_prefetch::<_MM_HINT_T1>(t.next.wrapping_add(LINE * p).cast());
+                }
                 let b0 = _mm512_loadu_ps(t.b.add(32 * p));
                 let b1 = _mm512_loadu_ps(t.b.add(32 * p + 16));
                 for r in 0..ROWS {
-                    let a = _mm512_set1_ps(*t.a.add(LINE * p + r));
+                    let a = _mm512_set1_ps(*t.a.add(step(ROWS) * p + r));
                     sums[r][0] = _mm512_fmadd_ps(a, b0, sums[r][0]);
                     sums[r][1] = _mm512_fmadd_ps(a, b1, sums[r][1]);
                 }
@@ -123,7 +154,7 @@ mod avx512 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{LINE, Tile};
+    use super::{Tile, step};
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx2,fma")]
@@ -134,13 +165,13 @@ mod avx2 {
     #[target_feature(enable = "avx2,fma")]
     unsafe fn tile<const ROWS: usize>(t: &Tile) {
         let mut sums = [[_mm256_setzero_ps(); 2]; ROWS];
-        // SAFETY: A has `depth` columns of 16, B `depth` rows of 16.
+        // SAFETY: A has `depth` columns, B `depth` rows of 16.
         unsafe {
             for p in 0..t.depth {
                 let b0 = _mm256_loadu_ps(t.b.add(16 * p));
                 let b1 = _mm256_loadu_ps(t.b.add(16 * p + 8));
                 for r in 0..ROWS {
-                    let a = _mm256_set1_ps(*t.a.add(LINE * p + r));
+                    let a = _mm256_set1_ps(*t.a.add(step(ROWS) * p + r));
                     sums[r][0] = _mm256_fmadd_ps(a, b0, sums[r][0]);
                     sums[r][1] = _mm256_fmadd_ps(a, b1, sums[r][1]);
                 }
@@ -159,7 +190,7 @@ mod avx2 {
 }
 
 mod portable {
-    use super::{LINE, Tile};
+    use super::{Tile, step};
 
     pub unsafe fn run(rows: usize, t: &Tile) {
         for_rows!(rows, t, [1 2 3 4])
@@ -171,8 +202,8 @@ mod portable {
             // SAFETY: B has `depth` rows of 16.
             let b = unsafe { &*t.b.add(16 * p).cast::<[f32; 16]>() };
             for (r, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: A has `depth` columns of 16.
-                let a = unsafe { *t.a.add(LINE * p + r) };
+                // SAFETY: A has `depth` columns.
+                let a = unsafe { *t.a.add(step(ROWS) * p + r) };
                 for (sum, &b) in sums.iter_mut().zip(b) {
                     *sum += a * b;
                 }

@@ -6,6 +6,7 @@
 
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_bf16.rs")]
 mod bf16;
+mod columns;
 #[cfg(target_arch = "x86_64")]
 mod dots;
 mod kernel;
@@ -29,6 +30,8 @@ const KC: usize = 512;
 const MC: usize = 168;
 /// The fewest rows that are worth a piece of their own.
 const MIN_ROWS: usize = 42;
+/// Columns of C that are completed before they are finished: few enough to be in the cache still.
+const NC: usize = 256;
 
 /// The right-hand side of a product: a matrix, or one that was packed before.
 #[derive(Clone, Copy)]
@@ -183,6 +186,9 @@ fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<F
             Job { a, panels, precision, n, accumulate, finish }.part(c, 0, 0);
         });
     }
+    if precision == Precision::F32 && m <= n.min(columns::MOST_ROWS) && k > 0 {
+        return columns::run(c, a, b, accumulate, finish, threads);
+    }
     let mut buffer = pack::Borrowed::new();
     let panels = match b {
         Rhs::Packed(b) => b.buffer(),
@@ -201,7 +207,7 @@ fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<F
     }
     let (tall, wide) = units(precision);
     let row_ends = match precision {
-        Precision::F32 if down >= 4 * threads => shrinking(m, threads, kernel::best().mr),
+        Precision::F32 if down >= 4 * threads => shrinking(m, threads, kernel::best().mr, (MIN_ROWS, MC)),
         _ => split(m, down, tall),
     };
     let parts = c.split(&row_ends, &split(n, across, wide));
@@ -221,11 +227,12 @@ fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
     (down, across)
 }
 
-/// Ends of pieces of rows that become smaller, so that all threads end at nearly the same time; multiples of `unit`.
-fn shrinking(total: usize, threads: usize, unit: usize) -> Vec<usize> {
+/// Ends of pieces, multiples of `unit`, that become smaller from `most` to `least`, so that all threads end at nearly
+/// the same time.
+fn shrinking(total: usize, threads: usize, unit: usize, (least, most): (usize, usize)) -> Vec<usize> {
     let mut ends = vec![0];
     while let left @ 1.. = total - ends[ends.len() - 1] {
-        let piece = (left / (2 * threads)).clamp(MIN_ROWS, MC) / unit * unit;
+        let piece = (left / (2 * threads)).clamp(least, most) / unit * unit;
         ends.push(total - left + piece.clamp(1, left));
     }
     ends.split_off(1)
@@ -292,14 +299,12 @@ impl Job<'_> {
         for k0 in (0..k).step_by(KC) {
             let kc = KC.min(k - k0);
             let a = pack::pack_a(self.a, (row + m0, mc), (k0, kc), kernel.mr, buffer);
-            for n1 in (0..n).step_by(kernel.nr) {
-                let b = &self.panels.get()[k0 * width + (col + n1) * kc..][..kc * kernel.nr];
-                let cols = kernel.nr.min(n - n1);
-                for (a, (r0, rows)) in a.chunks_exact(kc * pack::LINE).zip(pack::row_panels(mc, kernel.mr)) {
-                    kernel.tile(a, b, kc, c.block(m0 + r0, n1, rows, cols), self.accumulate || k0 > 0);
-                }
+            for n0 in (0..n).step_by(NC) {
+                let nc = NC.min(n - n0);
+                let b = &self.panels.get()[k0 * width + (col + n0) * kc..];
+                kernel.block(a, b, kc, c.block(m0, n0, mc, nc), self.accumulate || k0 > 0);
                 if k0 + kc == k {
-                    self.finish(c, (m0, mc), (n1, cols), row, col);
+                    self.finish(c, (m0, mc), (n0, nc), row, col);
                 }
             }
         }

@@ -232,7 +232,7 @@ pub(super) fn transpose_registers(c: [std::arch::x86_64::__m512; LINE]) -> [std:
 }
 
 /// Copies `mc` rows from `m0` and `kc` columns from `k0` of A into panels of 16 rows, of which [`row_panels`] says how many
-/// count, each column by column: a kernel then reads them with one pointer.
+/// count, each column by column: a kernel then reads them with one pointer. A single row stays as it is.
 pub(super) fn pack_a<'a>(
     a: Mat<'_>,
     (m0, mc): (usize, usize),
@@ -242,13 +242,24 @@ pub(super) fn pack_a<'a>(
 ) -> &'a [f32] {
     let out = buffer.take(mc.div_ceil(mr) * kc * LINE);
     for (panel, (r0, rows)) in out.chunks_exact_mut(kc * LINE).zip(row_panels(mc, mr)) {
-        let first = m0 + r0;
-        if a.row_major() {
-            // Places for rows beyond the last hold it once more; nobody reads them.
-            let lines: [&[f32]; LINE] = std::array::from_fn(|r| a.row(first + r.min(rows - 1), k0, kc));
-            transpose(&lines, panel, LINE, 0, kc);
-            continue;
+        fill_rows(a, (m0 + r0, rows), (k0, kc), panel);
+    }
+    out
+}
+
+/// Packs one panel of A.
+pub(super) fn fill_rows(a: Mat<'_>, (first, rows): (usize, usize), (k0, kc): (usize, usize), panel: &mut [f32]) {
+    if rows == 1 {
+        let line = &mut panel[..kc];
+        match a.row_major() {
+            true => line.copy_from_slice(a.row(first, k0, kc)),
+            false => line.iter_mut().enumerate().for_each(|(p, x)| *x = a.at(first, k0 + p)),
         }
+    } else if a.row_major() {
+        // Places for rows beyond the last hold it once more; nobody reads them.
+        let lines: [&[f32]; LINE] = std::array::from_fn(|r| a.row(first + r.min(rows - 1), k0, kc));
+        transpose(&lines, panel, LINE, 0, kc);
+    } else {
         let wide = if first + LINE <= a.rows() { LINE } else { rows };
         for (p, to) in panel.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
             let from = a.col(first, k0 + p, wide);
@@ -258,7 +269,6 @@ pub(super) fn pack_a<'a>(
             }
         }
     }
-    out
 }
 
 /// Cuts rows into the fewest panels of at most `mr` rows, nearly equal: (first, rows).

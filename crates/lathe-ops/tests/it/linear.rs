@@ -2,6 +2,7 @@
 
 use crate::{close, graph, numbers, same_bits};
 use lathe_ops::Precision;
+use lathe_ops::activation::{self, Act};
 use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm};
 use lathe_ops::linear;
 
@@ -45,6 +46,37 @@ fn fused_is_composed() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// z = act(x W + b) V, with the activation and its gradient inside the products.
+#[test]
+fn with_an_activation() {
+    for (rows, inputs, inner, outputs) in [(1, 3, 5, 2), (65, 17, 193, 9), (193, 65, 300, 65)] {
+        let (x, w, bias) = (numbers(rows * inputs, 1), numbers(inputs * inner, 2), numbers(inner, 3));
+        let (v, dz) = (numbers(inner * outputs, 4), numbers(rows * outputs, 5));
+        for act in [Act::Relu, Act::Gelu, Act::GeluTanh, Act::Silu] {
+            let of_graph: [(&[f32], &[usize]); 4] =
+                [(&x, &[rows, inputs]), (&w, &[inputs, inner]), (&bias, &[inner]), (&v, &[inner, outputs])];
+            let (z, gradients) = graph(of_graph, &dz, |[x, w, bias, v]| {
+                activation::composed(act, false, &linear::composed(x, w, Some(bias))?)?.matmul(v)
+            });
+            let (x, w, v) = (Mat::new(&x, rows, inputs), Mat::new(&w, inputs, inner), Mat::new(&v, inner, outputs));
+            let (mut h, mut y) = (vec![0.0; rows * inner], vec![0.0; rows * inner]);
+            linear::forward_act(x, w, Some(&bias), act, &mut h, &mut y);
+            let mut found = vec![0.0; z.len()];
+            gemm(MatMut::new(&mut found, rows, outputs), Mat::new(&y, rows, inner), v, false);
+            close("z", &found, &z, 5e-6);
+
+            let mut dh = vec![0.0; rows * inner];
+            linear::backward_act(Mat::new(&dz, rows, outputs), v.t(), act, &mut h, &mut dh);
+            assert_eq!(h, y, "the activation again");
+            let (mut dx, mut dbias) = (vec![0.0; rows * inputs], vec![0.0; inner]);
+            gemm(MatMut::new(&mut dx, rows, inputs), Mat::new(&dh, rows, inner), w.t(), false);
+            linear::bias_backward(Mat::new(&dh, rows, inner), &mut dbias);
+            close("dx", &dx, &gradients[0], 5e-6);
+            close("dbias", &dbias, &gradients[2], 5e-6);
         }
     }
 }
