@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file that could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Io {
         /// Which file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// Text, tokens or a checkpoint that is not as it should be: exit code 1.
     #[error("{place}: found {found}; expected {expected}")]
@@ -66,7 +66,7 @@ impl Error {
     /// An error of the system at a file.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
-        |source| Self::Io { path, source }
+        |error| Self::Io { path, error }
     }
 
     /// Data that is not as it should be.

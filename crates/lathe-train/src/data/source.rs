@@ -223,7 +223,7 @@ impl Reader<'_> {
     pub fn error(&self, source: io::Error) -> Error {
         let part = self.source.parts.get(self.next.saturating_sub(1));
         let name = part.map_or_else(|| self.source.name.clone(), |(part, _)| self.source.name_of(part));
-        Error::Io { path: name.into(), source }
+        Error::Io { path: name.into(), error: source }
     }
 }
 
