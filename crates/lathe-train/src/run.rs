@@ -208,12 +208,11 @@ impl Run {
             true => Sampler::streams(tokens, batch, len as usize)?,
             false => Sampler::windows(tokens, batch, len as usize, settings.seed.into())?,
         };
-        let mut network = match settings.init.as_str() {
+        let network = match settings.init.as_str() {
             "" => Network::new(model, settings.seed.into())?,
             init => folder::load_as(Path::new(init), model)?,
         };
         let precision = settings.precision()?;
-        network.set_precision(precision);
         if let Some(warning) = precision.warning() {
             watch(Event::Warning(warning));
         }
@@ -225,7 +224,7 @@ impl Run {
         std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
         checkpoint::clean(&checkpoints)?;
         restore(&checkpoints, &mut moving, watch)?;
-        moving.network.set_precision(precision);
+        moving.network.set_precision(precision); // whichever network it is by now
         let mut metrics = Metrics::open(folder, settings.tensorboard)?;
         let before = moving.progress.seconds;
         if moving.progress.step > 0 {
