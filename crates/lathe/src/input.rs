@@ -26,16 +26,22 @@ impl std::error::Error for Usage {}
 /// Whether an error is wrong usage, a wrong model or a wrong space, rather than a failed run.
 pub fn is_usage(error: &anyhow::Error) -> bool {
     let config = |cause: &FolderError| cause.is_config();
-    let setting = |cause: &lathe_train::Error| match cause {
+    let train = |cause: &lathe_train::Error| match cause {
         lathe_train::Error::Setting { .. } | lathe_train::Error::Model(_) => true,
         lathe_train::Error::Folder(error) => error.is_config(),
+        _ => false,
+    };
+    let search = |cause: &lathe_search::Error| match cause {
+        lathe_search::Error::Setting { .. } | lathe_search::Error::Model(_) => true,
+        lathe_search::Error::Train(error) => train(error),
         _ => false,
     };
     error.chain().any(|cause| {
         cause.is::<Usage>()
             || cause.is::<lathe_core::Error>()
             || cause.downcast_ref().is_some_and(config)
-            || cause.downcast_ref().is_some_and(setting)
+            || cause.downcast_ref().is_some_and(train)
+            || cause.downcast_ref().is_some_and(search)
     })
 }
 

@@ -1,0 +1,5 @@
+//! What an architecture costs on this machine, how good it will be, and which ones to choose.
+
+mod error;
+
+pub use error::{Error, Result};
