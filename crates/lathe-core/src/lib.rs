@@ -21,7 +21,7 @@ pub use block::{Backbone, Block, BlockKind, Domain, Knob, Positions, Registry};
 pub use cost::{Cost, Setting};
 pub use error::{Error, Result, shorten};
 pub use model::{Activation, Frame, Model, Norm, Spec};
-pub use space::Space;
+pub use space::{Genome, Sampling, Space};
 
 /// The most blocks an architecture may have.
 pub const MAX_BLOCKS: usize = 10_000;

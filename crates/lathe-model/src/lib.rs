@@ -3,6 +3,7 @@
 //! One idea is one file: [`blocks`] and [`backbones`] are listed in explicit ordered slices, which make up
 //! the [`REGISTRY`] that the architecture language of `lathe-core` is read with.
 
+mod alone;
 pub mod backbones;
 pub mod blocks;
 mod composed;
@@ -17,6 +18,7 @@ mod packed;
 mod params;
 pub mod shipped;
 
+pub use alone::Alone;
 pub use composed::{Activation, Composed, ComposedState};
 pub use count::{Counts, count};
 pub use lathe_ops::Precision;

@@ -8,6 +8,7 @@
 //! Every `unsafe` of lathe lives here, each with the reason why it is sound.
 
 pub mod activation;
+pub mod allocator;
 pub mod attention;
 pub mod buffer;
 pub mod cpu;
@@ -25,3 +26,6 @@ mod simd;
 mod team;
 
 pub use precision::{PRECISIONS, Precision};
+
+/// Which kernels these are: to be raised whenever their speed changes, so that old measurements are not believed.
+pub const KERNELS: u32 = 1;

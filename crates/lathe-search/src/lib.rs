@@ -1,5 +1,14 @@
 //! What an architecture costs on this machine, how good it will be, and which ones to choose.
 
 mod error;
+pub mod measure;
+pub mod objective;
+pub mod pareto;
+pub mod profile;
+pub mod ranking;
+pub mod record;
+pub mod search;
+pub mod searchers;
+pub mod workload;
 
 pub use error::{Error, Result};

@@ -1,5 +1,5 @@
 //! Timing that can be trusted: warmed up, repeated until the interval is tight or the time is up, reported as a median
-//! with its interval. The only clock of the program.
+//! with its interval. The clock of the program, with that of runs.
 
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,14 @@ impl Times {
         (sorted[low], sorted[high])
     }
 
+    /// How many times lie far beyond the others: by more than three widths of the middle half.
+    pub fn outliers(&self) -> usize {
+        let sorted = self.sorted();
+        let quarter = |quarters: usize| sorted[(sorted.len() - 1) * quarters / 4];
+        let limit = quarter(3) + 3.0 * (quarter(3) - quarter(1));
+        sorted.iter().filter(|&&time| time > limit).count()
+    }
+
     /// Width of the interval relative to the median.
     pub fn spread(&self) -> f64 {
         let (low, high) = self.interval();
@@ -99,13 +107,6 @@ pub fn peak_bytes() -> Option<u64> {
     Some(1024 * kilobytes)
 }
 
-/// The name of the CPU, if the system tells.
-pub fn cpu() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    name.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, name)| name.trim().to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +119,12 @@ mod tests {
         let times = Times { raw: (0..100).map(f64::from).collect() };
         assert_eq!(times.median(), 49.5);
         assert_eq!(times.interval(), (40.0, 60.0));
+    }
+
+    #[test]
+    fn times_far_beyond_the_others_are_counted() {
+        let raw = (0..20).map(|i| 1.0 + 0.01 * f64::from(i)).chain([9.0, 10.0]).collect();
+        assert_eq!(Times { raw }.outliers(), 2);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The optimiser of a run: a rule, its hyperparameters, and the moments of every parameter.
 
 use crate::settings::Settings;
-use lathe_model::{Grads, Network, Params};
+use lathe_model::{Grads, Param, Params};
 use lathe_ops::optim::{AdamW, Lamb, LambKind, Sgd, squared_length};
 
 /// How weights move.
@@ -88,7 +88,13 @@ impl Optimizer {
     }
 
     /// One step, counted from 1. Gives the length of the gradient; where that is not finite, nothing was changed.
-    pub fn step(&mut self, network: &mut Network, grads: &mut Grads, step: u32, lr: f64) -> f64 {
+    pub fn step<'a>(
+        &mut self,
+        params: impl Iterator<Item = &'a mut Param>,
+        grads: &mut Grads,
+        step: u32,
+        lr: f64,
+    ) -> f64 {
         let grads = grads.finish();
         let norm = grads.iter().map(|grad| squared_length(grad)).sum::<f64>().sqrt();
         if !norm.is_finite() {
@@ -102,7 +108,7 @@ impl Optimizer {
         } as f32;
         let (lr, step) = (lr as f32, step as i32);
         let (first, second) = self.moments.split_at_mut(1);
-        for (i, (param, g)) in network.params_mut().zip(&*grads).enumerate() {
+        for (i, (param, g)) in params.zip(&*grads).enumerate() {
             // Biases, norms and other vectors are few and have no scale to be kept small.
             let weight_decay = if param.shape.len() > 1 { self.weight_decay } else { 0.0 };
             let (betas, eps) = (self.betas, self.eps);

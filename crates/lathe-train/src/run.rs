@@ -330,7 +330,8 @@ impl Run {
             progress.first_loss = loss;
         }
         let highest = 4.0 * progress.first_loss.max((network.model.frame.vocab as f32).ln());
-        let norm = if loss <= highest { optimizer.step(network, &mut self.grads, step, lr) } else { f64::NAN };
+        let norm =
+            if loss <= highest { optimizer.step(network.params_mut(), &mut self.grads, step, lr) } else { f64::NAN };
         if !norm.is_finite() {
             let good =
                 checkpoint::steps(&self.checkpoints()).first().map(|&step| checkpoint::path(&self.checkpoints(), step));

@@ -1,18 +1,21 @@
 //! The `lathe` program: one file per verb, listed in [`verbs::VERBS`].
 
 mod input;
-mod measure;
 mod output;
+mod pages;
 mod picture;
+mod profiler;
 mod progress;
 mod verbs;
+mod workload;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::process::ExitCode;
 
-/// Keeps freed pages: a training step needs the same sizes again and again.
+/// Keeps freed pages, since a training step needs the same sizes again and again; and counts, for the profiler.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: lathe_ops::allocator::Counting<mimalloc::MiMalloc> =
+    lathe_ops::allocator::Counting(mimalloc::MiMalloc);
 
 /// The whole command line; help, completions and the man page derive from it.
 pub(crate) fn command() -> Command {

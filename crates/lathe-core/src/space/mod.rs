@@ -162,6 +162,17 @@ impl Space {
         options
     }
 
+    /// Each valid assignment of the global choices as a frame, with all distinct blocks that stand in it.
+    pub fn parts(&self) -> impl Iterator<Item = (&Frame, Vec<Block>)> {
+        self.worlds.iter().map(|world| {
+            let mut seen = std::collections::HashSet::new();
+            let picks = self.slots.iter().zip(&world.picks).filter(|(slot, _)| slot.repeats != [0]);
+            let blocks =
+                picks.flat_map(|(slot, valid)| valid.iter().flat_map(|&pick| &slot.picks[pick as usize].blocks));
+            (&world.frame, blocks.copied().filter(|&block| seen.insert(block)).collect())
+        })
+    }
+
     /// The model of a genome of this space.
     pub fn model(&self, genome: &Genome) -> Model {
         let mut blocks = Vec::new();

@@ -4,13 +4,13 @@
 //! of a sum of arrays far larger than a core's own caches.
 
 use super::Action;
-use crate::measure::{self, Budget};
 use crate::output::{self, Table, bytes};
 use anyhow::Result;
 use clap::Parser;
 use lathe_ops::cpu::{self, Level};
 use lathe_ops::gemm::{Mat, MatMut, Packed, gemm};
 use lathe_ops::{Precision, linear};
+use lathe_search::measure::{self, Budget};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ impl Doctor {
         let (f32_peak, noise) = self.peak(Precision::F32);
         let bf16_peak = Precision::Bf16.warning().is_none().then(|| self.peak(Precision::Bf16).0);
         Document {
-            cpu: measure::cpu(),
+            cpu: lathe_search::profile::cpu(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             threads: rayon::current_num_threads(),
             caches: caches(),

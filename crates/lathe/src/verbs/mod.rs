@@ -11,6 +11,8 @@ mod forward;
 mod generate;
 mod man;
 mod models;
+mod profile;
+pub mod search;
 mod space;
 mod train;
 
@@ -38,6 +40,8 @@ pub const VERBS: &[Verb] = &[
     verb::<generate::Generate>(),
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
+    verb::<profile::Profile>(),
+    verb::<search::Search>(),
     verb::<doctor::Doctor>(),
     verb::<completions::Completions>(),
     verb::<man::Man>(),

@@ -1,0 +1,11 @@
+//! The profiler: what each block of a space costs on this machine, and what a whole model will.
+
+mod calibrate;
+mod machine;
+mod run;
+mod table;
+
+pub use calibrate::{Calibration, Measured, Prediction, median};
+pub use machine::{Load, Machine, cpu};
+pub use run::{Limits, Noise, Progress, measure};
+pub use table::{Entry, FRAME, Interval, Part, PartName, Sum, Table};

@@ -1,0 +1,238 @@
+//! The table of a profile: what each block, and each frame without blocks, costs in one workload on one machine.
+
+use super::machine::Machine;
+use crate::workload::Workload;
+use crate::{Error, Result};
+use lathe_core::{Block, Frame, Model, Space};
+use lathe_model::folder::write_aside;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Keys of a model that do not change what a block costs, once its knobs are resolved.
+const NOT_OF_BLOCKS: &[&str] = &[
+    "layers",
+    "vocab",
+    "heads",
+    "d_head",
+    "inner",
+    "d_embed",
+    "div_val",
+    "cutoffs",
+    "tie_embeddings",
+    "tie_projs",
+    "dropout",
+    "attn_dropout",
+    "moe_dropout",
+];
+/// Keys that do not change what a model without blocks costs.
+const NOT_OF_FRAMES: &[&str] = &["layers", "heads", "d_head", "inner", "dropout", "attn_dropout", "moe_dropout"];
+/// The name of a frame among blocks.
+pub const FRAME: &str = "frame";
+
+/// Something that is measured by itself: a block in a frame, or a frame without blocks.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// What it is called in the table.
+    pub name: PartName,
+    /// `None` for a frame without blocks.
+    pub block: Option<Block>,
+    /// Where it stands.
+    pub frame: Frame,
+}
+
+/// What tells a part from all others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PartName {
+    /// The block with all knobs set, in the notation; [`FRAME`] for a frame.
+    pub block: String,
+    /// The keys of the model that matter to it.
+    pub frame: String,
+}
+
+impl Part {
+    /// A block in a frame.
+    pub fn block(block: &Block, frame: &Frame) -> Self {
+        let block = block.kind.resolve(block, frame);
+        let name = PartName { block: format!("{block:?}"), frame: keys_of(frame, NOT_OF_BLOCKS) };
+        Self { name, block: Some(block), frame: frame.clone() }
+    }
+
+    /// A frame without blocks: embedding and output.
+    pub fn frame(frame: &Frame) -> Self {
+        let name = PartName { block: FRAME.into(), frame: keys_of(frame, NOT_OF_FRAMES) };
+        Self { name, block: None, frame: frame.clone() }
+    }
+
+    /// The parts of a model: its frame, then its blocks from the bottom.
+    pub fn of_model(model: &Model) -> impl Iterator<Item = Self> + '_ {
+        std::iter::once(Self::frame(&model.frame))
+            .chain(model.blocks.iter().map(|block| Self::block(block, &model.frame)))
+    }
+
+    /// All parts that models of a space can have, each once, in the order of their names.
+    pub fn of_space(space: &Space, workload: &Workload) -> Result<Vec<Self>> {
+        let mut parts = BTreeMap::new();
+        for (frame, blocks) in space.parts() {
+            let model = workload.model(&Model { frame: frame.clone(), blocks })?;
+            parts.extend(Self::of_model(&model).map(|part| (part.name.clone(), part)));
+        }
+        Ok(parts.into_values().collect())
+    }
+}
+
+fn keys_of(frame: &Frame, without: &[&str]) -> String {
+    let spec = Model { frame: frame.clone(), blocks: Vec::new() }.spec();
+    let text = spec.to_toml();
+    let lines = text.lines().filter(|line| !without.iter().any(|key| line.split(' ').next() == Some(key)));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+/// A median with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Interval {
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Interval {
+    /// Its width relative to the median.
+    pub fn spread(&self) -> f64 {
+        (self.high - self.low) / self.median
+    }
+}
+
+/// What was measured of one part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What it is.
+    #[serde(flatten)]
+    pub name: PartName,
+    /// D
+    pub d_model: u32,
+    /// B
+    pub batch: u32,
+    /// T
+    pub seq: u32,
+    /// One pass, microseconds.
+    pub latency_us: Interval,
+    /// How many of the times lie far beyond the others.
+    pub outliers: usize,
+    /// Bytes in use at the most, its weights included.
+    pub peak_bytes: u64,
+    /// Bytes in use between passes: its weights, and what it keeps.
+    pub held_bytes: u64,
+    /// Every time, as measured, in the order taken.
+    pub raw_us: Vec<f64>,
+}
+
+/// What the parts cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The setting.
+    pub workload: Workload,
+    /// The parts, in the order of their names.
+    pub blocks: Vec<Entry>,
+}
+
+/// What the parts of a model cost together.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Sum {
+    /// The blocks, microseconds.
+    pub blocks_us: f64,
+    /// The frame, microseconds.
+    pub frame_us: f64,
+    /// How many blocks there are.
+    pub count: f64,
+    /// All that is held between passes, and the most that any part takes in addition, bytes.
+    pub peak_bytes: f64,
+}
+
+impl Table {
+    /// An empty one.
+    pub fn new(workload: &Workload) -> Self {
+        Self { machine: Machine::here(), workload: workload.clone(), blocks: Vec::new() }
+    }
+
+    /// Reads a table and checks that it is as it was written.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read(path).map_err(Error::io(path))?;
+        let table: Self = serde_json::from_slice(&text)
+            .map_err(|error| Error::data(path.display(), error, "a table that `lathe profile` wrote"))?;
+        let wrong = table.blocks.iter().find(|entry| !(entry.latency_us.median > 0.0));
+        if let Some(entry) = wrong {
+            let place = format!("{}: {}", path.display(), entry.name.block);
+            return Err(Error::data(place, entry.latency_us.median, "a latency above 0"));
+        }
+        let mut table = table;
+        table.blocks.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(table)
+    }
+
+    /// An error where the table is of another machine or another workload.
+    pub fn check(&self, place: &Path, workload: &Workload) -> Result<()> {
+        if let Some(difference) = Machine::here().difference(&self.machine) {
+            let expected = "a table of this machine; `lathe profile` measures one";
+            return Err(Error::data(place.display(), format!("a table of another machine ({difference})"), expected));
+        }
+        if self.workload != *workload {
+            return Err(Error::data(place.display(), format!("a table for {}", self.workload), workload));
+        }
+        Ok(())
+    }
+
+    /// Writes it, whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        }
+        let text = serde_json::to_vec(self).map_err(|error| Error::data(path.display(), error, "finite numbers"))?;
+        Ok(write_aside(path, |out| out.write_all(&text)).map_err(lathe_train::Error::from)?)
+    }
+
+    /// The entry of a part.
+    pub fn get(&self, name: &PartName) -> Option<&Entry> {
+        let at = self.blocks.binary_search_by(|entry| entry.name.cmp(name)).ok()?;
+        Some(&self.blocks[at])
+    }
+
+    /// Adds entries, or puts them in place of older ones.
+    pub fn extend(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            match self.blocks.binary_search_by(|old| old.name.cmp(&entry.name)) {
+                Ok(at) => self.blocks[at] = entry,
+                Err(at) => self.blocks.insert(at, entry),
+            }
+        }
+    }
+
+    /// Those of the parts that are not in the table.
+    pub fn missing(&self, parts: Vec<Part>) -> Vec<Part> {
+        let known: BTreeSet<&PartName> = self.blocks.iter().map(|entry| &entry.name).collect();
+        parts.into_iter().filter(|part| !known.contains(&part.name)).collect()
+    }
+
+    /// What the parts of a model cost together; `None` where one is not in the table.
+    pub fn sum(&self, model: &Model) -> Option<Sum> {
+        let mut sum = Sum::default();
+        let (mut held, mut most) = (0.0, 0.0f64);
+        for part in Part::of_model(model) {
+            let entry = self.get(&part.name)?;
+            match part.block {
+                Some(_) => {
+                    sum.blocks_us += entry.latency_us.median;
+                    sum.count += 1.0;
+                }
+                None => sum.frame_us += entry.latency_us.median,
+            }
+            held += entry.held_bytes as f64;
+            most = most.max(entry.peak_bytes.saturating_sub(entry.held_bytes) as f64);
+        }
+        sum.peak_bytes = held + most;
+        Some(sum)
+    }
+}

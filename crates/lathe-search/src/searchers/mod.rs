@@ -1,0 +1,77 @@
+//! Searchers: each proposes architectures of a space, given all that were evaluated before. They know nothing of tensors,
+//! clocks or files.
+
+mod evolution;
+mod nsga2;
+mod random;
+
+use lathe_core::{Genome, Space};
+use rand_chacha::ChaCha8Rng;
+
+/// What a searcher is told.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The architecture.
+    pub genome: Genome,
+    /// What it costs, each to be small.
+    pub costs: Vec<f64>,
+}
+
+/// Numbers that all searchers share; those of LTS by default.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sizes {
+    /// Architectures to begin with.
+    pub population: usize,
+    /// Chance of each gene to be chosen anew in a mutant.
+    pub mutation: f64,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { population: 100, mutation: 0.3 }
+    }
+}
+
+impl Sizes {
+    /// Parents of an iteration: 20 of 100.
+    pub fn parents(&self) -> usize {
+        (self.population / 5).max(1)
+    }
+
+    /// Mutants of an iteration, and as many from crossover: 40 of 100 each.
+    pub fn children(&self) -> usize {
+        (2 * self.population / 5).max(1)
+    }
+}
+
+/// A way of searching.
+pub trait Searcher: Send {
+    /// The next architectures, given all evaluated so far, in their order.
+    fn propose(&mut self, space: &Space, evaluated: &[Candidate], rng: &mut ChaCha8Rng) -> Vec<Genome>;
+}
+
+/// A searcher that can be named.
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// One line for lists.
+    pub about: &'static str,
+    /// Makes one.
+    pub new: fn(Sizes) -> Box<dyn Searcher>,
+}
+
+/// Every searcher.
+pub const SEARCHERS: &[Entry] = &[
+    Entry {
+        name: "lts",
+        about: "evolution from the frontier of all evaluated (LTS, Algorithm 1)",
+        new: evolution::new,
+    },
+    Entry { name: "nsga2", about: "NSGA-II: a population by rank and crowding (Deb et al., 2002)", new: nsga2::new },
+    Entry { name: "random", about: "random architectures", new: random::new },
+];
+
+/// The searcher of a name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    SEARCHERS.iter().find(|entry| entry.name == name)
+}

@@ -1,0 +1,243 @@
+//! What is measured: a whole model or one block, in the setting in which it will run.
+
+use crate::{Error, Result};
+use lathe_core::model::{Value, key};
+use lathe_core::{Block, Frame, Model, Positions};
+use lathe_model::{Alone, Grads, Network, Precision, REGISTRY, Training};
+use lathe_ops::buffer::Buf;
+use lathe_train::optimizer::{Optimizer, Rule};
+use lathe_train::settings::Settings;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a pass does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One forward pass over T tokens, logits at every position.
+    #[default]
+    Infer,
+    /// T tokens, one at a time with the cache, from an empty prompt.
+    Decode,
+    /// One whole step on random tokens: forward, cross-entropy, backward, AdamW.
+    Train,
+}
+
+/// What a transformer_xl has of the tokens before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Memory {
+    /// Keys and values that were projected before.
+    #[default]
+    Cached,
+    /// Hidden states that each pass projects anew, as the papers do.
+    Reproject,
+    /// Nothing.
+    None,
+}
+
+/// The setting of a measurement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workload {
+    /// What a pass does.
+    pub mode: Mode,
+    /// B
+    pub batch: u32,
+    /// T; `None` for the model's tgt_len.
+    pub seq: Option<u32>,
+    /// Of a transformer_xl.
+    pub memory: Memory,
+    /// What products are computed in.
+    #[serde(with = "as_text")]
+    pub precision: Precision,
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        let (mode, memory, precision) = (Mode::Infer, Memory::Cached, Precision::F32);
+        Self { mode, batch: 1, seq: None, memory, precision }
+    }
+}
+
+/// A pass that can be run again and again.
+pub type Job = Box<dyn FnMut() + Send>;
+
+/// A job with the memory that it holds between passes.
+pub struct Held {
+    /// The pass.
+    pub job: Job,
+    /// Bytes in use because of it, while it does not run.
+    pub bytes: usize,
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match self.mode {
+            Mode::Infer => "inference",
+            Mode::Decode => "decoding one token at a time",
+            Mode::Train => "training",
+        };
+        write!(f, "{mode}, batch {}", self.batch)?;
+        if let Some(seq) = self.seq {
+            write!(f, ", {seq} tokens")?;
+        }
+        write!(f, ", {}", self.precision.available())
+    }
+}
+
+impl Workload {
+    /// A model with the lengths of this workload.
+    pub fn model(&self, model: &Model) -> Result<Model> {
+        let mut spec = model.spec();
+        let mut set = |name: &str, value: u32| {
+            spec.set(key(name).expect("a key of the model file"), Value::Int(value));
+        };
+        match self.seq {
+            Some(0) => return Err(Error::setting("--seq", 0, "at least 1")),
+            Some(seq) => set("tgt_len", seq),
+            None => {}
+        }
+        if model.frame.backbone.positions == Positions::Relative && self.memory == Memory::None {
+            set("mem_len", 0);
+        }
+        Ok(spec.model(&REGISTRY)?)
+    }
+
+    /// Tokens of one pass over a model.
+    pub fn tokens(&self, model: &Model) -> u64 {
+        u64::from(self.batch) * u64::from(self.seq.unwrap_or(model.frame.tgt_len))
+    }
+
+    /// The passes of a whole model; its lengths are those of [`Self::model`].
+    pub fn whole(&self, model: Model, seed: u64) -> Result<Job> {
+        let (batch, len) = (self.batch as usize, model.frame.tgt_len as usize);
+        let (vocab, positions) = (model.frame.vocab, model.frame.backbone.positions);
+        let mut network = Network::new(model, seed)?;
+        network.set_precision(self.precision);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.random_range(0..vocab)).collect() };
+        let (ids, targets) = (tokens(batch * len), tokens(batch * len));
+        Ok(match self.mode {
+            Mode::Infer => {
+                network.freeze();
+                let mut state = network.memory(batch);
+                if self.memory == Memory::Cached && positions == Positions::Relative {
+                    network.logits(&ids, batch, &mut state); // a memory of real hidden states
+                    state = network.cache(batch, len, &state);
+                }
+                Box::new(move || {
+                    if positions == Positions::Learned {
+                        state = network.memory(batch);
+                    }
+                    network.logits(&ids, batch, &mut state);
+                })
+            }
+            Mode::Decode => {
+                network.freeze();
+                Box::new(move || decode(&network, &ids, batch, len))
+            }
+            Mode::Train => {
+                let mut optimizer = adamw(network.params());
+                let mut grads = Grads::new(network.params());
+                let (mut state, mut step) = (network.memory(batch), 0);
+                Box::new(move || {
+                    step += 1;
+                    grads.clear();
+                    let scale = 1.0 / targets.len() as f32;
+                    let training = Training { dropout_key: Some(u64::from(step)), balance: 0.01, scale };
+                    if positions == Positions::Learned {
+                        state = network.memory(batch);
+                    }
+                    network.train(&ids, &targets, batch, &mut state, &training, &mut grads);
+                    optimizer.step(network.params_mut(), &mut grads, step, RATE);
+                })
+            }
+        })
+    }
+
+    /// The passes of a block in a frame whose lengths are those of [`Self::model`].
+    pub fn block(&self, block: &Block, frame: &Frame, seed: u64) -> Result<Job> {
+        let (batch, d) = (self.batch as usize, frame.d_model as usize);
+        let len = if self.mode == Mode::Decode { 1 } else { frame.tgt_len as usize };
+        let times = if self.mode == Mode::Decode { frame.tgt_len } else { 1 };
+        let mut alone = Alone::new(block, frame, seed)?;
+        alone.set_precision(self.precision);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut x = Buf::zeros(batch * len * d);
+        x.iter_mut().for_each(|x| *x = rng.random_range(-1.0..1.0));
+        if self.mode == Mode::Train {
+            let mut optimizer = adamw(alone.params());
+            let mut grads = Grads::new(alone.params());
+            let (mut state, mut step) = (alone.state(batch, len, false), 0);
+            return Ok(Box::new(move || {
+                step += 1;
+                grads.clear();
+                alone.train(x.clone(), batch, &mut state, &mut grads);
+                optimizer.step(alone.params_mut(), &mut grads, step, RATE);
+            }));
+        }
+        alone.freeze();
+        let relative = frame.backbone.positions == Positions::Relative;
+        let cached = self.mode == Mode::Decode || relative && self.memory == Memory::Cached;
+        let mut state = alone.state(batch, len, cached);
+        // A gpt2 begins each pass with nothing, and decoding with an empty cache.
+        let anew = !relative || self.mode == Mode::Decode;
+        Ok(Box::new(move || {
+            if anew {
+                state = alone.state(batch, len, cached);
+            }
+            for _ in 0..times {
+                alone.forward(x.clone(), batch, &mut state);
+            }
+        }))
+    }
+
+    /// A job, and the memory that it holds. Nothing else may allocate meanwhile.
+    pub fn held(build: impl FnOnce() -> Result<Job>) -> Result<Held> {
+        let before = lathe_ops::allocator::in_use();
+        let mut job = build()?;
+        job(); // what it makes at first use is there from now on
+        Ok(Held { bytes: lathe_ops::allocator::in_use().saturating_sub(before), job })
+    }
+}
+
+const RATE: f64 = 1e-4;
+
+fn adamw(params: &lathe_model::Params) -> Optimizer {
+    Optimizer::new(Rule::AdamW, &Settings { clip: 0.0, ..Settings::default() }, params)
+}
+
+/// Decodes greedily from the first token of each sequence.
+fn decode(network: &Network, ids: &[u32], batch: usize, len: usize) {
+    let vocab = network.model.frame.vocab as usize;
+    let mut state = network.cache(batch, 1, &network.memory(batch));
+    let mut tokens: Vec<u32> = ids.iter().step_by(len).copied().collect();
+    for _ in 0..len {
+        let logits = network.logits(&tokens, batch, &mut state);
+        let best = |row: &[f32]| {
+            row.iter().enumerate().fold((0, f32::MIN), |best, (i, &x)| if x > best.1 { (i, x) } else { best }).0
+        };
+        tokens = logits.chunks_exact(vocab).map(|row| best(row) as u32).collect();
+    }
+}
+
+/// Values that are written as the text they print.
+mod as_text {
+    use super::{Deserialize, FromStr, fmt};
+    use serde::{Deserializer, Serializer, de::Error};
+
+    pub fn serialize<T: fmt::Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err = String>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}

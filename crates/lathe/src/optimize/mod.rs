@@ -1,0 +1,22 @@
+//! The main job, stage by stage: profile, search, choose by measurement, train, measure, report. Each stage leaves a file
+//! in the folder; what is there is not done again, so that a job that was killed goes on and ends as it would have.
+//!
+//! ```text
+//! plan.json       what was decided at the start
+//! table.json      what blocks cost
+//! search/         the differentiable search
+//! chosen.json     the architecture, after measuring it whole
+//! baseline/, found/, compare/NAME/    trained models
+//! measured.json   the trained models side by side
+//! report.html
+//! ```
+
+mod options;
+mod pair;
+mod plan;
+mod stages;
+
+pub use pair::Pair;
+pub use plan::{Plan, Target, steps_within};
+pub use options::with_head_width;
+pub use stages::{Chosen, Compared, Job, Measured, Sweep, Try, read_json, write_json};

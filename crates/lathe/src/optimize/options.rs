@@ -1,0 +1,55 @@
+//! The space around a model: every block of it may become any of a few, from nothing to a mixture of experts.
+
+use anyhow::Result;
+use lathe_core::model::{Value, key};
+use lathe_core::{Model, Space};
+use lathe_model::REGISTRY;
+
+/// Experts of the mixtures on offer.
+const EXPERTS: u32 = 8;
+/// Narrower feed-forwards than this are not on offer.
+const NARROWEST: u32 = 16;
+
+/// A model whose heads have a width of their own, so that fewer heads cost less.
+pub fn with_head_width(model: &Model) -> Result<Model> {
+    let mut spec = model.spec();
+    let width = model.frame.d_head.unwrap_or((model.frame.d_model / model.frame.heads).max(1));
+    spec.set(key("d_head").expect("a key of the model file"), Value::Int(width));
+    Ok(spec.model(&REGISTRY)?)
+}
+
+/// What every block may become: PLANER's options, and narrower feed-forwards, without which a CPU saves little.
+pub fn options(model: &Model) -> Vec<String> {
+    let (heads, inner) = (model.frame.heads, model.frame.inner);
+    let mut options = vec!["-".to_string()];
+    let fewer = std::iter::successors(Some(1), |heads| Some(2 * heads)).take_while(|&fewer| fewer < heads);
+    options.extend(fewer.chain([heads]).map(|heads| format!("s{heads}")));
+    options.extend([inner / 4, inner / 2].iter().filter(|&&inner| inner >= NARROWEST).map(|inner| format!("f{inner}")));
+    options.push(format!("f{inner}"));
+    options.push(format!("m{EXPERTS}k1i{}", (inner / 2).max(1)));
+    options
+}
+
+/// The space of as many slots as the model has blocks. `model` is one of [`with_head_width`].
+pub fn space(model: &Model) -> Result<Space> {
+    let options = options(model).iter().map(|option| format!("{option:?}")).collect::<Vec<_>>().join(", ");
+    let baseline = model.to_toml();
+    let text = format!("[baseline]\n{baseline}\n[[slots]]\nrepeat = {}\noptions = [{options}]\n", model.blocks.len());
+    Ok(Space::from_toml(&text, &REGISTRY)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lathe_core::Spec;
+
+    #[test]
+    fn a_space_holds_its_model() {
+        let spec = "backbone='transformer_xl'\nlayers='(sf)x3'\nd_model=64\nheads=4\ninner=128\nvocab=256";
+        let model = with_head_width(&Spec::from_toml(spec).unwrap().model(&REGISTRY).unwrap()).unwrap();
+        assert_eq!(options(&model), ["-", "s1", "s2", "s4", "f32", "f64", "f128", "m8k1i64"]);
+        let space = space(&model).unwrap();
+        assert!(space.contains(&model));
+        assert_eq!(space.size().to_string(), 8u64.pow(6).to_string());
+    }
+}

@@ -1,0 +1,83 @@
+//! What an optimisation does, decided once and written down, so that whoever goes on does the same.
+
+use lathe_search::workload::Workload;
+use serde::{Deserialize, Serialize};
+
+/// The decisions of an optimisation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The flags, as given, without those that only say where.
+    pub asked: String,
+    /// The model file of the baseline.
+    pub model: String,
+    /// Text to learn.
+    pub data: String,
+    /// Text to validate on; empty for a part of the data.
+    pub valid: String,
+    /// How text becomes tokens.
+    pub tokenizer: String,
+    /// The latency wanted, as a share of the baseline's, or in milliseconds.
+    pub target: Target,
+    /// The setting to be fast in.
+    pub workload: Workload,
+    /// Steps of each training, and weight steps of the search.
+    pub steps: u32,
+    /// Sequences of a step.
+    pub batch: u32,
+    /// Highest learning rate.
+    pub lr: f64,
+    /// Of all that is random.
+    pub seed: u32,
+    /// Precision of products in training.
+    pub precision: String,
+    /// Whether other ways to the same latency are trained too.
+    pub compare: bool,
+}
+
+/// The latency wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// A share of the baseline's.
+    Ratio(f64),
+    /// Milliseconds.
+    Ms(f64),
+}
+
+impl Target {
+    /// As a share of what the baseline takes.
+    pub fn ratio(self, baseline_ms: f64) -> f64 {
+        match self {
+            Self::Ratio(ratio) => ratio,
+            Self::Ms(ms) => ms / baseline_ms,
+        }
+    }
+}
+
+/// Seconds of trainings for one step of the baseline's, relative to its own: the baseline's, the search's and the
+/// found model's, and evaluation beside them.
+const STEP_COSTS: f64 = 1.15 * (1.0 + 1.5 + 0.7);
+/// What a further model to compare with costs.
+const COMPARED_COSTS: f64 = 5.0 * 0.7;
+
+/// As many steps as fit into a budget, given what one step of the baseline takes.
+pub fn steps_within(budget_minutes: f64, step_seconds: f64, compare: bool) -> u32 {
+    let seconds = 60.0 * budget_minutes;
+    let measuring = (0.25 * seconds).min(75.0);
+    let costs = STEP_COSTS + if compare { COMPARED_COSTS } else { 0.0 };
+    let steps = (seconds - measuring) / (costs * step_seconds);
+    (steps as u32).clamp(20, 100_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_time_is_more_steps() {
+        let (one, ten) = (steps_within(1.0, 0.05, false), steps_within(10.0, 0.05, false));
+        assert!(one < ten && steps_within(10.0, 0.05, true) < ten);
+        assert_eq!(steps_within(0.001, 10.0, false), 20);
+        assert_eq!((Target::Ratio(0.5).ratio(80.0), Target::Ms(20.0).ratio(80.0)), (0.5, 0.25));
+    }
+}

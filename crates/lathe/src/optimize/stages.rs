@@ -1,0 +1,344 @@
+//! The stages of an optimisation.
+
+use super::options;
+use super::pair::{self, Pair};
+use super::plan::Plan;
+use crate::profiler::TableArgs;
+use crate::progress::Progress;
+use crate::verbs::train::Screen;
+use anyhow::{Context, Result};
+use lathe_core::{Block, Model, Positions, Sampling, Space, Spec, notation};
+use lathe_model::folder::write_aside;
+use lathe_model::{REGISTRY, design};
+use lathe_search::differentiable::{self, Event, Preset, SearchSettings, Table as Costs, Task, project};
+use lathe_search::profile::{Part, Table};
+use lathe_search::workload::{Memory, Mode, Workload};
+use lathe_train::run;
+use lathe_train::settings::Settings;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An optimisation at work.
+pub struct Job {
+    /// Its folder.
+    pub out: PathBuf,
+    /// What was decided.
+    pub plan: Plan,
+    /// The model to make faster.
+    pub baseline: Model,
+    space: Space,
+    slots: Vec<Vec<Block>>,
+}
+
+/// An architecture that was measured before anything was trained.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Try {
+    /// The architecture.
+    pub layers: String,
+    /// The latency that the table was asked for, as a share of the baseline's.
+    pub asked: f64,
+    /// What the table says.
+    pub estimated: f64,
+    /// What was measured, whole and beside the baseline.
+    pub measured: f64,
+}
+
+/// The architecture to train, and how it was come by.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Chosen {
+    /// The architecture.
+    pub layers: String,
+    /// The target as a share of the baseline's latency.
+    pub target: f64,
+    /// Whether its measurement met the target.
+    pub met: bool,
+    /// Everything that was measured on the way.
+    pub tries: Vec<Try>,
+    /// What the search itself gave, by the table alone.
+    pub estimated: f64,
+}
+
+/// One setting of the comparison over batch sizes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Sweep {
+    pub batch: u32,
+    pub memory: Memory,
+    pub pair: Pair,
+}
+
+/// Another way to a faster model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Compared {
+    pub name: String,
+    pub layers: String,
+    pub pair: Pair,
+}
+
+/// What the trained models take.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    /// Baseline and found model in the setting asked for.
+    pub pair: Pair,
+    /// Over batch sizes.
+    pub sweep: Vec<Sweep>,
+    /// Other ways to the same latency.
+    pub compared: Vec<Compared>,
+}
+
+/// How close to the target a measurement has to come from below, before a slower and better model is tried.
+const CLOSE: f64 = 0.95;
+/// The most architectures that are measured before one is chosen.
+const MOST_TRIES: usize = 6;
+const CHOOSING: Duration = Duration::from_secs(3);
+const MEASURING: Duration = Duration::from_secs(8);
+const SWEEPING: Duration = Duration::from_millis(1200);
+const BATCHES: [u32; 3] = [1, 4, 16];
+
+impl Job {
+    /// Opens a job whose plan is made.
+    pub fn new(out: &Path, plan: Plan) -> Result<Self> {
+        let baseline = Spec::from_toml(&plan.model)?.model(&REGISTRY)?;
+        let space = options::space(&baseline)?;
+        let options = notation::parse(&options::options(&baseline).join(" "), &REGISTRY)?;
+        let slots = vec![options; baseline.blocks.len()];
+        Ok(Self { out: out.into(), plan, baseline, space, slots })
+    }
+
+    /// What each block costs here.
+    pub fn profile(&self, progress: &mut Progress) -> Result<Table> {
+        let path = self.out.join("table.json");
+        if path.exists() {
+            return Ok(Table::read(&path)?);
+        }
+        let profiled = TableArgs::default().table(&self.space, &[self.baseline.clone()], &self.plan.workload, progress)?;
+        let mut table = profiled.table;
+        // The cache may know of more than this job needs.
+        let parts = Part::of_space(&self.space, &self.plan.workload)?;
+        table.blocks.retain(|entry| parts.iter().any(|part| part.name == entry.name));
+        table.write(&path)?;
+        Ok(table)
+    }
+
+    /// The costs of a search: microseconds of each option, and of what stands around them.
+    fn costs(&self, table: &Table) -> Result<Costs> {
+        let frame = self.plan.workload.model(&self.baseline)?.frame;
+        let us = |part: Part| {
+            let entry = table.get(&part.name).with_context(|| format!("table.json has nothing for {}", part.name.block));
+            entry.map(|entry| entry.latency_us.median)
+        };
+        let of = |block: &Block| us(Part::block(block, &frame));
+        let slot = |options: &Vec<Block>| options.iter().map(of).collect::<Result<Vec<f64>>>();
+        let slots = self.slots.iter().map(slot).collect::<Result<_>>()?;
+        let fixed = us(Part::frame(&frame))?;
+        let baseline = fixed + self.baseline.blocks.iter().map(of).sum::<Result<f64>>()?;
+        Ok(Costs { slots, fixed, baseline })
+    }
+
+    /// The sum of the baseline's blocks and frame.
+    pub fn latency_ms(&self, table: &Table) -> Result<f64> {
+        Ok(self.costs(table)?.baseline / 1000.0)
+    }
+
+    fn training(&self, out: &Path) -> Settings {
+        let plan = &self.plan;
+        Settings {
+            data: plan.data.clone(),
+            valid: plan.valid.clone(),
+            tokenizer: plan.tokenizer.clone(),
+            steps: plan.steps,
+            batch: plan.batch,
+            lr: plan.lr,
+            seed: plan.seed,
+            precision: plan.precision.clone(),
+            out: out.display().to_string(),
+            ..Settings::default()
+        }
+    }
+
+    /// The differentiable search.
+    pub fn search(&self, table: &Table, target: f64, progress: &mut Progress) -> Result<differentiable::Outcome> {
+        let folder = self.out.join("search");
+        let mut watch = |event: Event<'_>| match event {
+            Event::Preparing(what, done, total) => progress.bytes(what, done, total),
+            Event::Step(done, total, _) => progress.steps("searching", "", done.into(), total.into()),
+            Event::Round(_, architecture, _) => progress.note(&architecture.layers),
+            Event::Warning(warning) => progress.say(&format!("warning: {warning}")),
+        };
+        if folder.join("search.json").exists() {
+            return Ok(differentiable::resume(&folder, &mut watch)?);
+        }
+        let ratio = differentiable::Target::Ratio(target);
+        // The papers' rate moves the architecture little in a run as short as these.
+        let settings = SearchSettings { arch_lr: 0.1, ..SearchSettings::preset(Preset::Planer, Some(ratio)) };
+        let task = Task {
+            frame: self.baseline.frame.clone(),
+            slots: self.slots.clone(),
+            baseline: self.baseline.blocks.clone(),
+            table: self.costs(table)?,
+            training: Settings { out: String::new(), ..self.training(Path::new("")) },
+            settings,
+        };
+        Ok(differentiable::begin(&task, &folder, &mut watch)?)
+    }
+
+    fn model(&self, layers: &str) -> Result<Model> {
+        Ok(Model::new(self.baseline.frame.clone(), notation::parse(layers, &REGISTRY)?)?)
+    }
+
+    /// Measures what the search found, whole and beside the baseline. Where the table promised too much or too little, it
+    /// is asked again for the most probable architecture of a corrected latency.
+    pub fn choose(&self, table: &Table, found: &differentiable::Outcome, target: f64, progress: &mut Progress) -> Result<Chosen> {
+        let path = self.out.join("chosen.json");
+        if path.exists() {
+            return read_json(&path);
+        }
+        let costs = self.costs(table)?;
+        let log_p: Vec<Vec<f64>> = found
+            .probabilities
+            .iter()
+            .map(|slot| slot.iter().map(|(_, p)| p.max(1e-300).ln()).collect())
+            .collect();
+        let log_of = |layers: &str| self.probability(layers, &log_p);
+        let mut tries: Vec<Try> = Vec::new();
+        let mut next = Some((found.layers.clone(), target, found.estimated_latency));
+        while let Some((layers, asked, estimated)) = next.take() {
+            progress.steps("measuring what was found", &layers, tries.len() as u64, MOST_TRIES as u64);
+            let pair = pair::measure(&self.baseline, &self.model(&layers)?, &self.plan.workload, CHOOSING)?;
+            let measured = pair.second_ms.median / pair.first_ms.median;
+            tries.push(Try { layers, asked, estimated, measured });
+            let close = measured <= target && measured >= CLOSE * target;
+            if close || tries.len() == MOST_TRIES {
+                break;
+            }
+            // What to ask for, if the table errs here as it did there.
+            let asked = 0.99 * target * estimated / measured;
+            let Some(projected) = project(&log_p, &costs, asked * costs.baseline) else { break };
+            let blocks: Vec<Block> = projected.choice.iter().zip(&self.slots).map(|(&i, slot)| slot[i]).collect();
+            let layers = notation::print(&blocks);
+            if !tries.iter().any(|one| one.layers == layers) {
+                next = Some((layers, asked, costs.of(&projected.choice) / costs.baseline));
+            }
+        }
+        progress.finish();
+        // Of those that meet the target the most probable; where none does, the fastest.
+        let meets = tries.iter().filter(|one| one.measured <= target);
+        let best = meets.max_by(|a, b| log_of(&a.layers).total_cmp(&log_of(&b.layers)));
+        let fastest = || tries.iter().min_by(|a, b| a.measured.total_cmp(&b.measured));
+        let chosen = best.or_else(fastest).context("nothing was measured")?.clone();
+        let met = chosen.measured <= target;
+        let chosen = Chosen { layers: chosen.layers, target, met, tries, estimated: found.estimated_latency };
+        write_json(&path, &chosen)?;
+        Ok(chosen)
+    }
+
+    /// ln of the probability of an architecture.
+    fn probability(&self, layers: &str, log_p: &[Vec<f64>]) -> f64 {
+        let Ok(blocks) = notation::parse(layers, &REGISTRY) else { return f64::NEG_INFINITY };
+        let of = |((block, slot), log_p): ((&Block, &Vec<Block>), &Vec<f64>)| {
+            slot.iter().position(|option| option == block).map_or(f64::NEG_INFINITY, |i| log_p[i])
+        };
+        blocks.iter().zip(&self.slots).zip(log_p).map(of).sum()
+    }
+
+    /// Trains an architecture with the baseline's settings; one that is trained already gives its outcome again.
+    pub fn train(&self, name: &str, layers: &str, screen: &mut Screen) -> Result<run::Outcome> {
+        let folder = self.out.join(name);
+        if folder.join("run.toml").exists() {
+            return Ok(run::resume(&folder, &mut |event| screen.show(event))?);
+        }
+        if let Some(parent) = folder.parent() {
+            std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        }
+        let spec = self.model(layers)?.spec();
+        Ok(run::begin(&self.training(&folder), &spec, &mut |event| screen.show(event))?)
+    }
+
+    /// Other ways to about the same latency: the papers' rules, fewer layers, and random architectures.
+    pub fn rivals(&self, table: &Table, chosen: &Chosen) -> Result<Vec<(String, String)>> {
+        let costs = self.costs(table)?;
+        let frame = self.plan.workload.model(&self.baseline)?.frame;
+        let sum = |model: &Model| -> f64 {
+            let of = |block: &Block| table.get(&Part::block(block, &frame).name).map_or(f64::INFINITY, |e| e.latency_us.median);
+            costs.fixed + model.blocks.iter().map(of).sum::<f64>()
+        };
+        let limit = sum(&self.model(&chosen.layers)?);
+        let n = self.baseline.blocks.len();
+        let mut rivals = Vec::new();
+        if let Ok(layers) = design::par(n, 5.0) {
+            rivals.push(("par".to_string(), layers));
+        }
+        if let Ok(layers) = design::sandwich(n, n / 6) {
+            rivals.push(("sandwich".to_string(), layers));
+        }
+        // The most layers of the baseline's kind that take no longer.
+        let mut scaled = None;
+        for length in 1..=n {
+            let model = Model::new(self.baseline.frame.clone(), self.baseline.blocks[..length].to_vec())?;
+            if sum(&model) <= limit {
+                scaled = Some(model.layers());
+            }
+        }
+        rivals.extend(scaled.map(|layers| ("layer-scaled".to_string(), layers)));
+        // Random ones whose sum comes closest from below.
+        let mut rng = ChaCha8Rng::seed_from_u64(self.plan.seed.into());
+        for i in 1..=2 {
+            let drawn = (0..2000).map(|_| self.space.model(&self.space.sample(Sampling::Choices, &mut rng)));
+            let fits = drawn.map(|model| (sum(&model), model)).filter(|(sum, _)| *sum <= limit);
+            if let Some((_, model)) = fits.max_by(|a, b| a.0.total_cmp(&b.0)) {
+                rivals.push((format!("random-{i}"), model.layers()));
+            }
+        }
+        Ok(rivals)
+    }
+
+    /// Measures the trained models side by side.
+    pub fn measure(&self, chosen: &Chosen, rivals: &[(String, String)], progress: &mut Progress) -> Result<Measured> {
+        let path = self.out.join("measured.json");
+        if path.exists() {
+            return read_json(&path);
+        }
+        let found = self.model(&chosen.layers)?;
+        let workload = &self.plan.workload;
+        let pair = pair::measure(&self.baseline, &found, workload, MEASURING)?;
+        let relative = self.baseline.frame.backbone.positions == Positions::Relative;
+        let memories: &[Memory] = match relative && workload.mode == Mode::Infer && self.baseline.frame.mem_len > 0 {
+            true => &[Memory::Cached, Memory::Reproject],
+            false => &[Memory::Cached],
+        };
+        let mut sweep = Vec::new();
+        for &memory in memories {
+            for batch in BATCHES {
+                progress.steps("measuring over batch sizes", "", sweep.len() as u64, (memories.len() * BATCHES.len()) as u64);
+                let setting = Workload { batch, memory, ..workload.clone() };
+                sweep.push(Sweep { batch, memory, pair: pair::measure(&self.baseline, &found, &setting, SWEEPING)? });
+            }
+        }
+        let mut compared = Vec::new();
+        for (name, layers) in rivals {
+            let pair = pair::measure(&self.baseline, &self.model(layers)?, workload, CHOOSING)?;
+            compared.push(Compared { name: name.clone(), layers: layers.clone(), pair });
+        }
+        progress.finish();
+        let measured = Measured { pair, sweep, compared };
+        write_json(&path, &measured)?;
+        Ok(measured)
+    }
+}
+
+/// Reads a file of the job.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    serde_json::from_slice(&text).with_context(|| path.display().to_string())
+}
+
+/// Writes a file of the job, whole or not at all.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_vec_pretty(value)?;
+    Ok(write_aside(path, |out| out.write_all(&text))?)
+}

@@ -1,0 +1,34 @@
+//! `lathe search`: one file per way of searching.
+
+mod compare;
+mod pareto;
+
+pub use compare::Ended;
+pub use pareto::{Baseline, MeanSaving, Point};
+
+use super::Action;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Search a space for the architectures to choose
+#[derive(Parser)]
+#[command(name = "search")]
+pub struct Search {
+    #[command(subcommand)]
+    way: Way,
+}
+
+#[derive(Subcommand)]
+enum Way {
+    Pareto(pareto::Pareto),
+    Compare(compare::Compare),
+}
+
+impl Action for Search {
+    fn run(self, json: bool) -> Result<()> {
+        match self.way {
+            Way::Pareto(pareto) => pareto.run(json),
+            Way::Compare(compare) => compare.run(json),
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! `lathe search pareto`: the frontier of quality, latency and memory, as LTS searches for it.
+//!
+//! The folder of a search holds `plan.txt` (its settings), `table.json` and `calibration.json` (what candidates are predicted with),
+//! `candidates.jsonl` and `measured.jsonl` (the records), and in the end a model file per point in `frontier/`, and
+//! the page, the pictures and the figures.
+
+use super::super::Action;
+use crate::input::{self, Usage};
+use crate::output::{self, BOLD, DIM, Table as Rows};
+use crate::pages::pareto::Page;
+use crate::profiler::{self, TableArgs};
+use crate::progress::Progress;
+use crate::workload::{self, WorkloadArgs};
+use anyhow::{Context, Result};
+use clap::Parser;
+use lathe_core::{Model, Setting, Space, notation};
+use lathe_model::folder::write_aside;
+use lathe_model::{REGISTRY, count};
+use lathe_search::objective::{self, OBJECTIVES, Objective};
+use lathe_search::profile::{Calibration, Prediction, Table};
+use lathe_search::record::Record;
+use lathe_search::search::{self, Evaluated, Plan, best, saving};
+use lathe_search::searchers::{self, SEARCHERS, Sizes};
+use lathe_search::workload::Workload;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Find the architectures that nothing beats in quality, latency and memory, without training any
+#[derive(Parser)]
+#[command(after_help = "\
+Quality is estimated by a proxy, latency and memory by what the blocks were measured to cost on this machine; the frontier
+is then measured whole, and so are the baseline's layer-scaled models, with what the frontier saves against each.
+
+A search that was killed goes on with the same command and ends with the same frontier.
+
+Examples:
+  lathe search pareto lts_gpt2 --seq 192 --out frontier
+  lathe search pareto lts_gpt2 --max-latency-ms 20 --max-memory-mb 400 --out small
+  lathe search pareto my_space.toml --objectives decoder_params,latency --searcher nsga2 --out two")]
+pub struct Pareto {
+    /// Space file (TOML) or shipped name
+    space: String,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    #[command(flatten)]
+    table: TableArgs,
+    /// Folder of the search
+    #[arg(long, value_name = "DIR", default_value = "search")]
+    out: PathBuf,
+    /// What is wanted, quality first: decoder_params, latency, memory, params, flops
+    #[arg(long, value_delimiter = ',', default_value = "decoder_params,latency,memory")]
+    objectives: Vec<String>,
+    /// Most milliseconds of a pass
+    #[arg(long, value_name = "MS")]
+    max_latency_ms: Option<f64>,
+    /// Most memory
+    #[arg(long, value_name = "MB")]
+    max_memory_mb: Option<f64>,
+    /// Rounds after the first, random one
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    iterations: u32,
+    /// Architectures to begin with; each round proposes four fifths as many
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    population: u32,
+    /// Who proposes: lts, nsga2 or random
+    #[arg(long, default_value = "lts")]
+    searcher: String,
+    /// Measure every candidate whole instead of predicting it
+    #[arg(long)]
+    measure_all: bool,
+    /// Keep only what of the frontier is on the lower convex hull, as the paper's text says
+    #[arg(long)]
+    hull: bool,
+    /// Whole models to fit the correction of the blocks' sum to
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    models: u32,
+    /// Take predictions for the frontier, too, and measure nothing whole
+    #[arg(long)]
+    no_measure: bool,
+    /// Seed of all that is random
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct Document {
+    frontier: Vec<Point>,
+    baselines: Vec<Baseline>,
+    /// Means over the baselines that the frontier reaches.
+    mean_saving: Option<MeanSaving>,
+    objectives: Vec<&'static str>,
+    evaluated: usize,
+    seconds: f64,
+    out: String,
+}
+
+/// A point of the frontier, or a baseline.
+#[derive(Serialize)]
+pub struct Point {
+    pub layers: String,
+    pub d_model: u32,
+    pub params: Params,
+    pub latency_ms: f64,
+    pub peak_bytes: u64,
+    /// Where the search saw it.
+    pub predicted_latency_ms: f64,
+    /// The values of the objectives.
+    pub values: Vec<f64>,
+}
+
+#[derive(Serialize)]
+pub struct Params {
+    pub decoder: u64,
+    pub total: u64,
+}
+
+#[derive(Serialize)]
+pub struct Baseline {
+    #[serde(flatten)]
+    pub point: Point,
+    /// Shares that the frontier saves at equal proxy quality.
+    pub latency_saving: Option<f64>,
+    pub memory_saving: Option<f64>,
+}
+
+#[derive(Serialize, Clone, Copy)]
+pub struct MeanSaving {
+    pub latency: f64,
+    pub memory: f64,
+}
+
+impl Pareto {
+    fn plan(&self) -> Result<Plan> {
+        let known = || OBJECTIVES.iter().map(|objective| objective.name).collect::<Vec<_>>().join(", ");
+        let named = |name: &String| -> Result<&'static Objective> {
+            let wrong = || Usage(format!("--objectives: found `{name}`; expected some of {}", known()));
+            Ok(objective::find(name).ok_or_else(wrong)?)
+        };
+        let objectives = self.objectives.iter().map(named).collect::<Result<Vec<_>>>()?;
+        if objectives.len() < 2 || (self.hull && objectives.len() > 3) {
+            let expected = if self.hull { "two or three" } else { "two or more" };
+            return Err(Usage(format!("--objectives: found {}; expected {expected}", objectives.len())).into());
+        }
+        let searchers = SEARCHERS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+        let wrong = || Usage(format!("--searcher: found `{}`; expected one of {searchers}", self.searcher));
+        Ok(Plan {
+            searcher: searchers::find(&self.searcher).ok_or_else(wrong)?,
+            sizes: Sizes { population: self.population as usize, ..Sizes::default() },
+            iterations: self.iterations,
+            seed: self.seed,
+            batch: self.workload.workload().batch,
+            objectives,
+            max_latency_ms: self.max_latency_ms.unwrap_or(f64::INFINITY),
+            max_peak_bytes: self.max_memory_mb.map_or(f64::INFINITY, |mb| mb * (1 << 20) as f64),
+        })
+    }
+
+    /// What tells this search from others: a folder holds one.
+    fn identity(&self, space: &Space) -> String {
+        format!(
+            "space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {}\n",
+            self.space,
+            space.size(),
+            self.workload.workload(),
+            self.searcher,
+            self.iterations,
+            self.population,
+            self.seed,
+            self.objectives,
+            self.max_latency_ms,
+            self.max_memory_mb,
+            self.measure_all,
+            self.models,
+            self.no_measure
+        )
+    }
+}
+
+impl Action for Pareto {
+    fn run(self, json: bool) -> Result<()> {
+        let began = Instant::now();
+        let space = input::space(&self.space)?;
+        let plan = self.plan()?;
+        let workload = self.workload.workload();
+        let mut progress = Progress::default();
+        let identity = self.identity(&space);
+        check_folder(&self.out, &identity)?;
+        let baselines = scaled(&space.baseline, &workload)?;
+        let device = self.device(&space, &workload, &identity, &mut progress)?;
+
+        let mut record = open_record(&self.out.join("candidates.jsonl"), &mut progress)?;
+        let mut measured = open_record(&self.out.join("measured.jsonl"), &mut progress)?;
+        let shown = std::cell::RefCell::new(&mut progress);
+        let evaluated = search::search(
+            &space,
+            &plan,
+            &mut record,
+            &mut |model| device.cost(&workload.model(model)?),
+            &mut |done, seen| {
+                shown.borrow_mut().steps("searching", &format!("{seen} evaluated"), done.into(), self.iterations.into())
+            },
+        )?;
+        progress.finish();
+        let found = best(&evaluated, &plan, self.hull);
+
+        // What counts is measured whole: the frontier, and the baselines beside it.
+        let all = (found.len() + baselines.len()) as u64;
+        let mut whole = |at: usize, model: &Model| -> Result<Prediction> {
+            progress.steps("measuring the frontier", "", at as u64, all);
+            if self.no_measure {
+                return Ok(device.cost(model)?);
+            }
+            let key = model.to_toml();
+            if let Some(known) = measured.get(&key) {
+                return Ok(known);
+            }
+            let cost = Device::Whole(workload.clone()).cost(model)?;
+            measured.add(&key, cost)?;
+            Ok(cost)
+        };
+        let mut points = Vec::new();
+        for (at, &i) in found.iter().enumerate() {
+            let model = workload.model(&evaluated[i].model)?;
+            points.push((Evaluated::new(evaluated[i].model.clone(), whole(at, &model)?, &plan), evaluated[i].cost));
+        }
+        let mut scaled = Vec::new();
+        for (at, model) in baselines.into_iter().enumerate() {
+            let cost = whole(found.len() + at, &workload.model(&model)?)?;
+            scaled.push(Evaluated::new(model, cost, &plan));
+        }
+        progress.finish();
+        // Measured anew, some points may turn out to be worse than others.
+        let as_measured: Vec<Evaluated> = points.iter().map(|(point, _)| point.clone()).collect();
+        let kept = best(&as_measured, &plan, self.hull);
+        let frontier: Vec<(&Evaluated, Prediction)> = kept.iter().map(|&i| (&points[i].0, points[i].1)).collect();
+        let document = self.document(&frontier, &scaled, &plan, &evaluated, began);
+        write_models(&self.out, &frontier)?;
+        let (frontier, baselines, mean_saving) = (&document.frontier, &document.baselines, document.mean_saving);
+        Page {
+            space: &self.space,
+            plan: &plan,
+            workload: &workload,
+            evaluated: &evaluated,
+            frontier,
+            baselines,
+            mean_saving,
+        }
+        .write(&self.out)?;
+        if json { output::json(&document) } else { output::text(&document.to_string()) }
+    }
+}
+
+/// Tells what a model costs.
+enum Device {
+    /// By the sum of its blocks, corrected.
+    Table(Box<(Table, Calibration)>),
+    /// By measuring it whole.
+    Whole(Workload),
+}
+
+impl Device {
+    fn cost(&self, model: &Model) -> lathe_search::Result<Prediction> {
+        match self {
+            Self::Table(both) => both.1.predict(&both.0, model),
+            Self::Whole(workload) => {
+                let answer = workload::measure(model, workload, profiler::SECONDS, 0).map_err(|error| {
+                    lathe_search::Error::data(model.layers(), format!("{error:#}"), "a model that can be measured")
+                })?;
+                let measured = answer.measured();
+                Ok(Prediction { latency_ms: measured.latency_ms.median, peak_bytes: measured.peak_bytes as f64 })
+            }
+        }
+    }
+}
+
+impl Pareto {
+    /// How candidates are evaluated. What was measured for it is kept in the folder, so that a search that goes on
+    /// predicts the same.
+    fn device(&self, space: &Space, workload: &Workload, identity: &str, progress: &mut Progress) -> Result<Device> {
+        // A search that cannot begin leaves nothing behind.
+        let begin = || -> Result<()> {
+            std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
+            write_text(&self.out.join(PLAN), identity)
+        };
+        if self.measure_all {
+            begin()?;
+            return Ok(Device::Whole(workload.clone()));
+        }
+        let (table_path, calibration_path) = (self.out.join("table.json"), self.out.join("calibration.json"));
+        if table_path.exists() && calibration_path.exists() {
+            let table = Table::read(&table_path)?;
+            return Ok(Device::Table(Box::new((table, read_json(&calibration_path)?))));
+        }
+        let layer = |blocks: &str| Model::new(space.baseline.frame.clone(), notation::parse(blocks, &REGISTRY)?);
+        let profiled = self.table.table(space, &[layer("sf")?], workload, progress)?;
+        let calibration = match self.models {
+            0 => Calibration::NONE,
+            _ if self.no_measure => Calibration::NONE,
+            n => profiler::calibrate(&profiled.table, space, n as usize, self.seed, progress)?,
+        };
+        begin()?;
+        profiled.table.write(&table_path)?;
+        write_text(&calibration_path, &serde_json::to_string(&calibration)?)?;
+        Ok(Device::Table(Box::new((profiled.table, calibration))))
+    }
+
+    fn document(
+        &self,
+        frontier: &[(&Evaluated, Prediction)],
+        scaled: &[Evaluated],
+        plan: &Plan,
+        evaluated: &[Evaluated],
+        began: Instant,
+    ) -> Document {
+        let points: Vec<&Evaluated> = frontier.iter().map(|(point, _)| *point).collect();
+        let baselines: Vec<Baseline> = scaled
+            .iter()
+            .map(|one| {
+                let saving = saving(&points, one, plan);
+                let (latency_saving, memory_saving) = (saving.map(|s| s.latency), saving.map(|s| s.memory));
+                Baseline { point: point(one, one.cost), latency_saving, memory_saving }
+            })
+            .collect();
+        let reached: Vec<(f64, f64)> =
+            baselines.iter().filter_map(|one| Some((one.latency_saving?, one.memory_saving?))).collect();
+        let mean = |of: fn(&(f64, f64)) -> f64| reached.iter().map(of).sum::<f64>() / reached.len() as f64;
+        let mut sorted: Vec<Point> = frontier.iter().map(|(one, predicted)| point(one, *predicted)).collect();
+        sorted.sort_by_key(|point| point.params.decoder);
+        Document {
+            frontier: sorted,
+            mean_saving: (!reached.is_empty())
+                .then(|| MeanSaving { latency: mean(|saving| saving.0), memory: mean(|saving| saving.1) }),
+            baselines,
+            objectives: plan.objectives.iter().map(|objective| objective.name).collect(),
+            evaluated: evaluated.len(),
+            seconds: began.elapsed().as_secs_f64(),
+            out: self.out.display().to_string(),
+        }
+    }
+}
+
+fn point(one: &Evaluated, predicted: Prediction) -> Point {
+    let counts = count(&one.model, &Setting::of(&one.model));
+    Point {
+        layers: one.model.layers(),
+        d_model: one.model.frame.d_model,
+        params: Params { decoder: counts.decoder_params(), total: counts.total_params() },
+        latency_ms: one.cost.latency_ms,
+        peak_bytes: one.cost.peak_bytes as u64,
+        predicted_latency_ms: predicted.latency_ms,
+        values: one.values.clone(),
+    }
+}
+
+/// The baseline with 1 to 16 layers: what people do without a search.
+fn scaled(baseline: &Model, workload: &Workload) -> Result<Vec<Model>> {
+    let model = |layers: usize| -> Result<Model> {
+        let blocks = notation::parse(&format!("(sf)x{layers}"), &REGISTRY)?;
+        let model = Model::new(baseline.frame.clone(), blocks)?;
+        workload.model(&model)?;
+        Ok(model)
+    };
+    (1..=16).map(model).collect()
+}
+
+/// The settings of the search that a folder holds.
+const PLAN: &str = "plan.txt";
+
+/// An error where a folder holds something else than this search.
+fn check_folder(out: &Path, identity: &str) -> Result<()> {
+    if !out.exists() || std::fs::read_dir(out).with_context(|| out.display().to_string())?.next().is_none() {
+        return Ok(());
+    }
+    let found = match std::fs::read_to_string(out.join(PLAN)) {
+        Ok(found) if found == identity => return Ok(()),
+        Ok(_) => "a search with other settings; expected a new folder, or the settings that it began with",
+        Err(_) => "other files; expected a new or empty folder",
+    };
+    Err(Usage(format!("--out {}: found {found}", out.display())).into())
+}
+
+fn open_record(path: &Path, progress: &mut Progress) -> Result<Record> {
+    Ok(Record::open(path, &mut |warning| progress.say(&format!("warning: {warning}")))?)
+}
+
+fn write_text(path: &Path, text: &str) -> Result<()> {
+    Ok(write_aside(path, |out| out.write_all(text.as_bytes()))?)
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    serde_json::from_slice(&text).with_context(|| path.display().to_string())
+}
+
+/// A model file per point, from the smallest on.
+fn write_models(out: &Path, frontier: &[(&Evaluated, Prediction)]) -> Result<()> {
+    let folder = out.join("frontier");
+    let _ = std::fs::remove_dir_all(&folder); // of an earlier end of the same search
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let mut models: Vec<(u64, &Model)> = frontier
+        .iter()
+        .map(|(one, _)| (count(&one.model, &Setting::of(&one.model)).decoder_params(), &one.model))
+        .collect();
+    models.sort_by_key(|(params, _)| *params);
+    for (i, (_, model)) in models.iter().enumerate() {
+        write_text(&folder.join(format!("{:03}.toml", i + 1)), &model.to_toml())?;
+    }
+    Ok(())
+}
+
+impl std::fmt::Display for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const MOST: usize = 24;
+        let mut rows = Rows::new(&["decoder", "width", "ms", "MB", "layers"], 0);
+        let step = self.frontier.len().div_ceil(MOST).max(1);
+        let megabytes = |bytes: u64| format!("{:.0}", bytes as f64 / (1 << 20) as f64);
+        for point in self.frontier.iter().step_by(step) {
+            let short: String = point.layers.chars().take(60).collect();
+            let layers = if short.len() < point.layers.len() { format!("{short}...") } else { short };
+            rows.row([
+                output::short(point.params.decoder.into()),
+                point.d_model.to_string(),
+                format!("{:.2}", point.latency_ms),
+                megabytes(point.peak_bytes),
+                format!("{layers:<63}"),
+            ]);
+        }
+        write!(f, "{rows}")?;
+        if step > 1 {
+            writeln!(f, "{}one in {step} of {} points{}", DIM.render(), self.frontier.len(), DIM.render_reset())?;
+        }
+        writeln!(f, "\nAgainst the baseline with fewer layers, at equal proxy quality or better:")?;
+        let mut rows = Rows::new(&["layers", "decoder", "ms", "MB", "latency saved", "memory saved"], 1);
+        let percent = |share: Option<f64>| share.map_or("-".to_string(), |share| format!("{:.1} %", 100.0 * share));
+        for Baseline { point, latency_saving, memory_saving } in &self.baselines {
+            rows.row([
+                point.layers.clone(),
+                output::short(point.params.decoder.into()),
+                format!("{:.2}", point.latency_ms),
+                megabytes(point.peak_bytes),
+                percent(*latency_saving),
+                percent(*memory_saving),
+            ]);
+        }
+        write!(f, "{rows}")?;
+        if let Some(MeanSaving { latency, memory }) = self.mean_saving {
+            writeln!(f, "mean: {} of latency, {} of memory", percent(Some(latency)), percent(Some(memory)))?;
+        }
+        writeln!(
+            f,
+            "\n{}{} evaluated, {} on the frontier{}, {:.0} s. {}/report.html shows them",
+            BOLD.render(),
+            self.evaluated,
+            self.frontier.len(),
+            BOLD.render_reset(),
+            self.seconds,
+            self.out
+        )
+    }
+}
