@@ -37,6 +37,19 @@ pub struct Activation {
     pub probe: Var,
 }
 
+/// What a pass gave, and what it went through.
+#[derive(Debug)]
+pub struct Trace {
+    /// As [`Composed::loss`].
+    pub loss: Tensor,
+    /// The embedded tokens before positions are added, [B * T, D].
+    pub embedded: Activation,
+    /// What each block added.
+    pub activations: Vec<Activation>,
+    /// Inner activations of each feed-forward block before the non-linearity, [B * T, F], 2 F where it is gated.
+    pub inner: Vec<Tensor>,
+}
+
 /// What a pass has in common for all layers.
 pub(crate) struct Graph<'a> {
     vars: &'a [Var],
@@ -48,6 +61,15 @@ pub(crate) struct Graph<'a> {
     pub distances: Option<Tensor>,
     balances: RefCell<Vec<Tensor>>,
     activations: RefCell<Vec<Activation>>,
+    inner: RefCell<Vec<Tensor>>,
+}
+
+impl Activation {
+    /// A value with its probe added, and the two.
+    fn new(value: Tensor) -> Result<(Tensor, Self)> {
+        let probe = Var::from_tensor(&value.zeros_like()?)?;
+        Ok(((&value + probe.as_tensor())?, Self { value, probe }))
+    }
 }
 
 impl Graph<'_> {
@@ -63,10 +85,14 @@ impl Graph<'_> {
 
     /// Notes an activation, and gives it with its probe.
     pub fn probe(&self, value: Tensor) -> Result<Tensor> {
-        let probe = Var::from_tensor(&value.zeros_like()?)?;
-        let with = (&value + probe.as_tensor())?;
-        self.activations.borrow_mut().push(Activation { value, probe });
+        let (with, activation) = Activation::new(value)?;
+        self.activations.borrow_mut().push(activation);
         Ok(with)
+    }
+
+    /// Notes inner activations of a feed-forward block.
+    pub fn add_inner(&self, inner: &Tensor) {
+        self.inner.borrow_mut().push(inner.clone());
     }
 }
 
@@ -108,15 +134,16 @@ impl<'a> Composed<'a> {
                 Tensor::from_slice(&distances, ((), frame.d_model as usize), &self.device)?.to_dtype(self.dtype)
             })
             .transpose()?;
-        let (balances, activations) = (RefCell::default(), RefCell::default());
-        Ok(Graph { vars: &self.vars, batch, len, distances, balances, activations })
+        let (balances, activations, inner) = Default::default();
+        Ok(Graph { vars: &self.vars, batch, len, distances, balances, activations, inner })
     }
 
-    fn output(&self, graph: &Graph<'_>, ids: &[u32], state: &mut ComposedState) -> Result<Tensor> {
+    /// The hidden states after the last norm, of embedded tokens.
+    fn hidden(&self, graph: &Graph<'_>, mut x: Tensor, state: &mut ComposedState) -> Result<Tensor> {
         let network = self.network;
-        let mut x = network.embedding.composed(graph, ids)?;
         if let Some(positions) = network.positions {
-            let places: Vec<u32> = (0..ids.len()).map(|i| (state.position + i % graph.len) as u32).collect();
+            let tokens = graph.batch * graph.len;
+            let places: Vec<u32> = (0..tokens).map(|i| (state.position + i % graph.len) as u32).collect();
             x = (x + embedding::composed(graph.var(positions), &places, 1.0)?)?;
         }
         for (layer, memory) in network.layers.iter().zip(&mut state.memories) {
@@ -126,12 +153,26 @@ impl<'a> Composed<'a> {
         if let Some(norm) = network.final_norm {
             x = norm.composed(graph, &x)?;
         }
-        network.head.composed(graph, &x)
+        Ok(x)
     }
 
     /// As [`Network::logits`].
     pub fn logits(&self, ids: &[u32], batch: usize, state: &mut ComposedState) -> Result<Tensor> {
-        self.output(&self.graph(batch, ids.len() / batch)?, ids, state)
+        let graph = self.graph(batch, ids.len() / batch)?;
+        let embedded = self.network.embedding.composed(&graph, ids)?;
+        self.network.head.composed(&graph, &self.hidden(&graph, embedded, state)?)
+    }
+
+    /// The logits of the output's first cluster, before any softmax, for one sequence of `len` tokens whose embeddings
+    /// (and, in a transformer_xl, distances) are all 1, without a memory.
+    pub fn logits_of_ones(&self, len: usize) -> Result<Tensor> {
+        let width = self.network.model.frame.d_model as usize;
+        let mut graph = self.graph(1, len)?;
+        graph.distances = graph.distances.map(|distances| distances.ones_like()).transpose()?;
+        let ones = Tensor::ones((len, width), self.dtype, &self.device)?;
+        let memories = vec![None; self.network.layers.len()];
+        let hidden = self.hidden(&graph, ones, &mut ComposedState { memories, position: 0 })?;
+        self.network.head.composed_first(&graph, &hidden)
     }
 
     /// The number whose gradients [`Network::train`] adds up without dropout: `scale` times the losses of all targets,
@@ -144,12 +185,27 @@ impl<'a> Composed<'a> {
         state: &mut ComposedState,
         training: &Training,
     ) -> Result<(Tensor, Vec<Activation>)> {
+        let trace = self.trace(ids, targets, batch, state, training)?;
+        Ok((trace.loss, trace.activations))
+    }
+
+    /// As [`Self::loss`], with all that the pass went through.
+    pub fn trace(
+        &self,
+        ids: &[u32],
+        targets: &[u32],
+        batch: usize,
+        state: &mut ComposedState,
+        training: &Training,
+    ) -> Result<Trace> {
         let graph = self.graph(batch, ids.len() / batch)?;
-        let logits = self.output(&graph, ids, state)?;
-        let mut total = (loss::composed(&logits, targets)?.sum_all()? * f64::from(training.scale))?;
+        let (x, embedded) = Activation::new(self.network.embedding.composed(&graph, ids)?)?;
+        let hidden = self.hidden(&graph, x, state)?;
+        let logits = self.network.head.composed(&graph, &hidden)?;
+        let mut loss = (loss::composed(&logits, targets)?.sum_all()? * f64::from(training.scale))?;
         for balance in graph.balances.take() {
-            total = (total + balance * f64::from(training.balance))?;
+            loss = (loss + balance * f64::from(training.balance))?;
         }
-        Ok((total, graph.activations.take()))
+        Ok(Trace { loss, embedded, activations: graph.activations.take(), inner: graph.inner.take() })
     }
 }

@@ -165,20 +165,28 @@ impl Head {
         }
     }
 
+    /// [`Self::logits_of`] as a graph.
+    fn composed_logits_of(&self, graph: &Graph<'_>, i: usize, hidden: &Tensor) -> Result<Tensor> {
+        let cluster = &self.clusters[i];
+        let x = match &cluster.projection {
+            Some(projection) => projection.composed(graph, hidden)?,
+            None => hidden.clone(),
+        };
+        let own = cluster.weight.composed(graph, &x)?;
+        match (&self.rows, i) {
+            (Some(rows), 0) => Tensor::cat(&[own, rows.composed(graph, &x)?], 1),
+            _ => Ok(own),
+        }
+    }
+
+    /// The logits of the first cluster, and of the rows that stand for the others, as a graph.
+    pub fn composed_first(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
+        self.composed_logits_of(graph, 0, hidden)
+    }
+
     /// [`Self::logits`] as a graph, of which [`loss::composed`] gives the losses: log-probabilities are logits too.
     pub fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
-        let logits_of = |i: usize| {
-            let cluster = &self.clusters[i];
-            let x = match &cluster.projection {
-                Some(projection) => projection.composed(graph, hidden)?,
-                None => hidden.clone(),
-            };
-            let own = cluster.weight.composed(graph, &x)?;
-            match (&self.rows, i) {
-                (Some(rows), 0) => Tensor::cat(&[own, rows.composed(graph, &x)?], 1),
-                _ => Ok(own),
-            }
-        };
+        let logits_of = |i: usize| self.composed_logits_of(graph, i, hidden);
         if !self.log_probabilities() {
             return logits_of(0);
         }

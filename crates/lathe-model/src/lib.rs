@@ -19,7 +19,7 @@ mod params;
 pub mod shipped;
 
 pub use alone::Alone;
-pub use composed::{Activation, Composed, ComposedState};
+pub use composed::{Activation, Composed, ComposedState, Trace};
 pub use count::{Counts, count};
 pub use lathe_ops::Precision;
 pub use layer::MoeStats;

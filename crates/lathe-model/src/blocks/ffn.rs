@@ -204,6 +204,7 @@ impl Sublayer for FfnLayer {
 
     fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> candle_core::Result<Tensor> {
         let h = self.up.composed(graph, input)?;
+        graph.add_inner(&h);
         self.down.composed(graph, &activation::composed(self.act, self.gated, &h)?)
     }
 
