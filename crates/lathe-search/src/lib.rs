@@ -5,6 +5,7 @@ pub mod measure;
 pub mod objective;
 pub mod pareto;
 pub mod profile;
+pub mod proxies;
 pub mod ranking;
 pub mod record;
 pub mod search;

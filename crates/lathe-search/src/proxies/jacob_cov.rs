@@ -1,0 +1,50 @@
+//! jacob_cov: how differently the network treats different inputs (Mellor et al., 2020, "Neural architecture search
+//! without training", first version).
+//!
+//! J_n is the gradient of the output for sequence n with respect to its embedded tokens, T * D numbers; v are the
+//! eigenvalues of the correlation matrix of J_1 ... J_B. The score is -sum of log(v + k) + 1 / (v + k), k = 1e-5, largest
+//! where the sequences' gradients have nothing in common. The output is taken to be L: a sum of logits, as for images,
+//! says little of a large vocabulary whose rows average out.
+
+use super::{Candidate, Needs, Proxy, Scored, matrix, probe};
+use crate::Result;
+use crate::ranking::pearson;
+
+const K: f64 = 1e-5;
+
+pub(super) const PROXY: Proxy = Proxy {
+    name: "jacob_cov",
+    about: "how uncorrelated the sequences' gradients of the input are",
+    needs: Needs::Data,
+    output: false,
+    score,
+};
+
+fn score(candidate: &Candidate<'_>) -> Result<Scored> {
+    let probe = candidate.probe(&PROXY)?;
+    if probe.batch < 2 {
+        return Ok(Scored::NotApplicable("one sequence has nothing to be compared with"));
+    }
+    let network = probe.network(candidate)?;
+    let composed = probe::composed(&network)?;
+    let trace = probe.trace(&composed)?;
+    let store = trace.loss.backward()?;
+    let flops = 3 * probe.forward_flops(candidate.model);
+    let Some(gradient) = store.get(&trace.embedded.probe) else {
+        return Ok(Scored::NotApplicable("no gradient reaches the input"));
+    };
+    let gradient = probe::numbers(gradient)?;
+    let rows: Vec<&[f64]> = gradient.chunks_exact(gradient.len() / probe.batch).collect();
+    let mut correlations = vec![0.0; probe.batch * probe.batch];
+    for i in 0..probe.batch {
+        for j in 0..probe.batch {
+            let Some(correlation) = pearson(rows[i], rows[j]) else {
+                return Ok(Scored::NotApplicable("a gradient of the input is constant"));
+            };
+            correlations[i * probe.batch + j] = correlation;
+        }
+    }
+    let values = matrix::eigenvalues(correlations, probe.batch);
+    let value = -values.iter().map(|v| (v + K).ln() + 1.0 / (v + K)).sum::<f64>();
+    Ok(Scored::Score { value, flops })
+}
