@@ -1,0 +1,3 @@
+//! Integration tests of proxies.
+
+mod proxies;
