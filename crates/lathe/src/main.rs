@@ -4,6 +4,7 @@ mod input;
 mod output;
 mod pages;
 mod picture;
+mod plot;
 mod profiler;
 mod progress;
 mod verbs;

@@ -44,7 +44,27 @@ pub struct Scores {
 }
 
 /// Where tokens for a model come from.
-pub type Tokens<'a> = &'a dyn Fn(&Model) -> Result<Probe>;
+pub enum Tokens {
+    /// A text.
+    Text(trained::Text),
+    /// Nowhere: they are random, for tables that bring no text.
+    Random {
+        /// Sequences.
+        batch: usize,
+        /// Of tokens and weights.
+        seed: u64,
+    },
+}
+
+impl Tokens {
+    /// A batch for a model.
+    fn probe(&self, model: &Model) -> Result<Probe> {
+        match self {
+            Self::Text(text) => text.probe(model),
+            Self::Random { batch, seed } => random_tokens(model, *batch, *seed),
+        }
+    }
+}
 
 impl Subject {
     /// A model with its quality; parameters are counted.
@@ -56,18 +76,13 @@ impl Subject {
 }
 
 /// Scores all models by a proxy; `watch` hears how many are done. A proxy that means nothing for one of them has no scores.
-pub fn score(
-    choice: &Choice,
-    subjects: &[Subject],
-    tokens: Tokens<'_>,
-    watch: &mut dyn FnMut(usize),
-) -> Result<Scores> {
+pub fn score(choice: &Choice, subjects: &[Subject], tokens: &Tokens, watch: &mut dyn FnMut(usize)) -> Result<Scores> {
     let needs = choice.proxy.needs;
     let mut scores = Scores { name: choice.name(), values: Err("no models".into()), seconds: 0.0, flops: 0 };
     let mut values = Vec::new();
     for (done, subject) in subjects.iter().enumerate() {
         watch(done);
-        let probe = (needs == crate::proxies::Needs::Data).then(|| tokens(&subject.model)).transpose()?;
+        let probe = (needs == crate::proxies::Needs::Data).then(|| tokens.probe(&subject.model)).transpose()?;
         let candidate = Candidate {
             model: &subject.model,
             total_params: Some(subject.total_params),
@@ -104,7 +119,7 @@ pub fn score(
     Ok(scores)
 }
 
-/// Random tokens, for tables that bring no text.
+/// Random tokens.
 pub fn random_tokens(model: &Model, batch: usize, seed: u64) -> Result<Probe> {
     use rand::{RngExt, SeedableRng};
     if batch == 0 {

@@ -12,6 +12,7 @@ mod generate;
 mod man;
 mod models;
 mod profile;
+mod proxies;
 pub mod search;
 mod space;
 mod train;
@@ -41,6 +42,7 @@ pub const VERBS: &[Verb] = &[
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
     verb::<profile::Profile>(),
+    verb::<proxies::Proxies>(),
     verb::<search::Search>(),
     verb::<doctor::Doctor>(),
     verb::<completions::Completions>(),

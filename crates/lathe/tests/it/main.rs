@@ -2,6 +2,7 @@
 
 mod data;
 mod forward;
+mod proxies;
 mod readme;
 mod search;
 mod train;

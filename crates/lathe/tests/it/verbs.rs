@@ -84,7 +84,7 @@ fn space_has_its_keys_and_seeds() {
     assert_eq!(found, json(&["space", "planer_enwik8", "--sample", "3", "--seed", "1"]));
     assert_ne!(found, json(&["space", "planer_enwik8", "--sample", "3", "--seed", "2"]));
     assert_ne!(found, json(&["space", "planer_enwik8", "--sample", "3", "--seed", "1", "--uniform"]));
-    assert_eq!(json(&["space", "--list"])["spaces"].as_array().unwrap().len(), 8);
+    assert_eq!(json(&["space", "--list"])["spaces"].as_array().unwrap().len(), shipped::SPACES.len());
     assert!(text(&["space", "lts_gpt2", "--sample", "2"]).contains("10^37.5"));
 }
 
