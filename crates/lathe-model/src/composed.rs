@@ -3,8 +3,9 @@
 //! where candle is told to keep the graph of gradients (`CANDLE_GRAD_DO_NOT_DETACH=1` in the environment), products
 //! with the Hessian.
 
+use crate::ends::distances;
 use crate::layer::LayerState;
-use crate::network::{Network, Training, distances};
+use crate::network::{Network, Training};
 use crate::params::ParamId;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use lathe_core::Positions;
@@ -114,8 +115,8 @@ impl<'a> Composed<'a> {
 
     fn output(&self, graph: &Graph<'_>, ids: &[u32], state: &mut ComposedState) -> Result<Tensor> {
         let network = self.network;
-        let mut x = network.embedding.composed(graph, ids)?;
-        if let Some(positions) = network.positions {
+        let mut x = network.ends.embedding.composed(graph, ids)?;
+        if let Some(positions) = network.ends.positions {
             let places: Vec<u32> = (0..ids.len()).map(|i| (state.position + i % graph.len) as u32).collect();
             x = (x + embedding::composed(graph.var(positions), &places, 1.0)?)?;
         }
@@ -123,10 +124,10 @@ impl<'a> Composed<'a> {
             x = layer.composed(graph, &x, memory)?;
         }
         state.position += graph.len;
-        if let Some(norm) = network.final_norm {
+        if let Some(norm) = network.ends.final_norm {
             x = norm.composed(graph, &x)?;
         }
-        network.head.composed(graph, &x)
+        network.ends.head.composed(graph, &x)
     }
 
     /// As [`Network::logits`].

@@ -9,6 +9,7 @@ mod composed;
 mod count;
 pub mod design;
 mod embedding;
+mod ends;
 pub mod folder;
 mod head;
 mod layer;
@@ -16,6 +17,7 @@ mod network;
 mod packed;
 mod params;
 pub mod shipped;
+mod supernet;
 
 pub use composed::{Activation, Composed, ComposedState};
 pub use count::{Counts, count};
@@ -23,6 +25,7 @@ pub use lathe_ops::Precision;
 pub use layer::MoeStats;
 pub use network::{Network, Outcome, State, Training};
 pub use params::{Grads, Param, Params};
+pub use supernet::{Mixture, SuperNet, SuperOutcome};
 
 /// All blocks and backbones.
 pub const REGISTRY: lathe_core::Registry =
