@@ -11,6 +11,7 @@ mod forward;
 mod generate;
 mod man;
 mod models;
+mod search;
 mod space;
 mod train;
 
@@ -36,6 +37,7 @@ pub const VERBS: &[Verb] = &[
     verb::<train::Train>(),
     verb::<eval::Eval>(),
     verb::<generate::Generate>(),
+    verb::<search::Search>(),
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
     verb::<doctor::Doctor>(),

@@ -3,6 +3,7 @@
 mod data;
 mod forward;
 mod readme;
+mod search;
 mod train;
 mod verbs;
 
