@@ -1,8 +1,8 @@
 //! A block alone, at work on hidden states: what a profiler measures.
 
-use crate::blocks::{self, Names};
+use crate::blocks::Names;
+use crate::ends::distances;
 use crate::layer::{Layer, LayerState, Pass};
-use crate::network::distances;
 use crate::params::{Builder, Grads, Param, ParamId, Params};
 use lathe_core::{Block, Frame, Positions, Result};
 use lathe_ops::Precision;
@@ -31,8 +31,7 @@ impl Alone {
         block.kind.check(block, frame)?;
         let mut builder = Builder::new(seed);
         let names = Names { layer: "block".into(), index: 0, blocks: 1 };
-        let built = blocks::build(block, frame, &names, &mut builder);
-        let layer = built.map(|(sublayer, norm)| Layer::new(sublayer, norm, frame, names.salt(0)));
+        let layer = Layer::build(block, frame, &names, &mut builder);
         Ok(Self { params: builder.finish(), layer, frame: frame.clone() })
     }
 

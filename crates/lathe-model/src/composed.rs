@@ -3,8 +3,9 @@
 //! where candle is told to keep the graph of gradients (`CANDLE_GRAD_DO_NOT_DETACH=1` in the environment), products
 //! with the Hessian.
 
+use crate::ends::distances;
 use crate::layer::LayerState;
-use crate::network::{Network, Training, distances};
+use crate::network::{Network, Training};
 use crate::params::ParamId;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use lathe_core::Positions;
@@ -141,7 +142,7 @@ impl<'a> Composed<'a> {
     /// The hidden states after the last norm, of embedded tokens.
     fn hidden(&self, graph: &Graph<'_>, mut x: Tensor, state: &mut ComposedState) -> Result<Tensor> {
         let network = self.network;
-        if let Some(positions) = network.positions {
+        if let Some(positions) = network.ends.positions {
             let tokens = graph.batch * graph.len;
             let places: Vec<u32> = (0..tokens).map(|i| (state.position + i % graph.len) as u32).collect();
             x = (x + embedding::composed(graph.var(positions), &places, 1.0)?)?;
@@ -150,7 +151,7 @@ impl<'a> Composed<'a> {
             x = layer.composed(graph, &x, memory)?;
         }
         state.position += graph.len;
-        if let Some(norm) = network.final_norm {
+        if let Some(norm) = network.ends.final_norm {
             x = norm.composed(graph, &x)?;
         }
         Ok(x)
@@ -159,8 +160,8 @@ impl<'a> Composed<'a> {
     /// As [`Network::logits`].
     pub fn logits(&self, ids: &[u32], batch: usize, state: &mut ComposedState) -> Result<Tensor> {
         let graph = self.graph(batch, ids.len() / batch)?;
-        let embedded = self.network.embedding.composed(&graph, ids)?;
-        self.network.head.composed(&graph, &self.hidden(&graph, embedded, state)?)
+        let embedded = self.network.ends.embedding.composed(&graph, ids)?;
+        self.network.ends.head.composed(&graph, &self.hidden(&graph, embedded, state)?)
     }
 
     /// The logits of the output's first cluster, before any softmax, for one sequence of `len` tokens whose embeddings
@@ -172,7 +173,7 @@ impl<'a> Composed<'a> {
         let ones = Tensor::ones((len, width), self.dtype, &self.device)?;
         let memories = vec![None; self.network.layers.len()];
         let hidden = self.hidden(&graph, ones, &mut ComposedState { memories, position: 0 })?;
-        self.network.head.composed_first(&graph, &hidden)
+        self.network.ends.head.composed_first(&graph, &hidden)
     }
 
     /// The number whose gradients [`Network::train`] adds up without dropout: `scale` times the losses of all targets,
@@ -199,9 +200,9 @@ impl<'a> Composed<'a> {
         training: &Training,
     ) -> Result<Trace> {
         let graph = self.graph(batch, ids.len() / batch)?;
-        let (x, embedded) = Activation::new(self.network.embedding.composed(&graph, ids)?)?;
+        let (x, embedded) = Activation::new(self.network.ends.embedding.composed(&graph, ids)?)?;
         let hidden = self.hidden(&graph, x, state)?;
-        let logits = self.network.head.composed(&graph, &hidden)?;
+        let logits = self.network.ends.head.composed(&graph, &hidden)?;
         let mut loss = (loss::composed(&logits, targets)?.sum_all()? * f64::from(training.scale))?;
         for balance in graph.balances.take() {
             loss = (loss + balance * f64::from(training.balance))?;

@@ -6,10 +6,11 @@
 //! The fused path is written by hand, forward and backward: each layer keeps what its backward needs in a
 //! [`Saved`] and gives the gradient of its input for the gradient of its output.
 
+use crate::blocks::{self, Names};
 use crate::composed::Graph;
 use crate::params::{Builder, Grads, Init, Linear, ParamId, Params};
 use candle_core::{Result, Tensor};
-use lathe_core::{Frame, Norm};
+use lathe_core::{Block, Frame, Norm};
 use lathe_ops::Precision;
 use lathe_ops::attention::Rows;
 use lathe_ops::buffer::Buf;
@@ -17,7 +18,7 @@ use lathe_ops::dropout::Dropout;
 use lathe_ops::linear;
 use lathe_ops::norm::NormKind;
 use std::any::Any;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What a pass over a batch of sequences has in common for all layers.
 pub struct Pass<'a> {
@@ -218,16 +219,17 @@ pub struct Layer {
 /// statistics, and what the sublayer keeps. The normed input of pre-norm is computed again rather
 /// than kept: one pass over it in place of one array of the input's size per block.
 struct LayerSaved {
-    input: Buf,
+    input: Arc<Buf>,
     sum: Buf,
     stats: Buf,
     inner: Saved,
 }
 
 impl Layer {
-    /// A sublayer in its residual connection.
-    pub fn new(sublayer: Box<dyn Sublayer>, norm: NormParams, frame: &Frame, salt: u64) -> Self {
-        Self { sublayer, norm, place: frame.norm, width: frame.d_model as usize, salt }
+    /// The layer of a block: its sublayer in its residual connection; `None` where there is nothing to compute.
+    pub(crate) fn build(block: &Block, frame: &Frame, names: &Names, builder: &mut Builder) -> Option<Self> {
+        let (sublayer, norm) = blocks::build(block, frame, names, builder)?;
+        Some(Self { sublayer, norm, place: frame.norm, width: frame.d_model as usize, salt: names.salt(0) })
     }
 
     /// The state that training and plain evaluation begin with.
@@ -260,22 +262,27 @@ impl Layer {
 
     /// The output for an input [B * T, D].
     pub fn forward(&self, pass: &Pass<'_>, x: Buf, state: &mut LayerState) -> (Buf, Saved) {
+        let x = Arc::new(x);
         let input = match state {
-            LayerState::Memory(memory) => Some(self.remember(pass, memory, &x)),
-            _ => None,
+            LayerState::Memory(memory) => Arc::new(remember(pass, memory, &x)),
+            _ => x.clone(),
         };
-        let raw: &[f32] = input.as_deref().unwrap_or(&x);
+        self.forward_from(pass, x, input, state)
+    }
+
+    /// As [`Self::forward`], with the input behind its memory given where the layer has one: layers may share both.
+    pub fn forward_from(&self, pass: &Pass<'_>, x: Arc<Buf>, input: Arc<Buf>, state: &mut LayerState) -> (Buf, Saved) {
         let dropout = pass.dropout[0].with(self.salt);
         let (y, sum, stats, inner) = match self.place {
             Norm::Pre => {
-                let (normed, stats) = self.norm.forward(pass.params, raw);
+                let (normed, stats) = self.norm.forward(pass.params, &input);
                 let (mut y, inner) = self.sublayer.forward(pass, &normed, state);
                 dropout.apply(&mut y);
                 linear::add(&mut y, &x);
                 (y, Buf::default(), stats, inner)
             }
             Norm::Post => {
-                let (mut sum, inner) = self.sublayer.forward(pass, raw, state);
+                let (mut sum, inner) = self.sublayer.forward(pass, &input, state);
                 dropout.apply(&mut sum);
                 linear::add(&mut sum, &x);
                 let (y, stats) = self.norm.forward(pass.params, &sum);
@@ -285,7 +292,6 @@ impl Layer {
         if !pass.keep {
             return (y, Box::new(()));
         }
-        let input = input.unwrap_or(x);
         (y, Box::new(LayerSaved { input, sum, stats, inner }))
     }
 
@@ -307,18 +313,6 @@ impl Layer {
                 self.norm.composed(graph, &sum)
             }
         }
-    }
-
-    /// The input behind its memory, [B, M + T, D]; the memory moves on to the last M of these.
-    fn remember(&self, pass: &Pass<'_>, memory: &mut Buf, x: &[f32]) -> Buf {
-        let (old, new) = (memory.len() / pass.batch, pass.len * self.width);
-        let mut all = Buf::any(memory.len() + x.len());
-        for (b, all) in all.chunks_exact_mut(old + new).enumerate() {
-            all[..old].copy_from_slice(&memory[b * old..(b + 1) * old]);
-            all[old..].copy_from_slice(&x[b * new..(b + 1) * new]);
-            memory[b * old..(b + 1) * old].copy_from_slice(&all[new..]);
-        }
-        all
     }
 
     /// The gradient of the input; adds those of the parameters.
@@ -369,4 +363,16 @@ impl Layer {
             dx.iter_mut().zip(&all[all_len - len..]).for_each(|(dx, all)| *dx += all);
         }
     }
+}
+
+/// An input behind its memory, [B, M + T, D]; the memory moves on to the last M of these.
+pub(crate) fn remember(pass: &Pass<'_>, memory: &mut Buf, x: &[f32]) -> Buf {
+    let (old, new) = (memory.len() / pass.batch, x.len() / pass.batch);
+    let mut all = Buf::any(memory.len() + x.len());
+    for (b, all) in all.chunks_exact_mut(old + new).enumerate() {
+        all[..old].copy_from_slice(&memory[b * old..(b + 1) * old]);
+        all[old..].copy_from_slice(&x[b * new..(b + 1) * new]);
+        memory[b * old..(b + 1) * old].copy_from_slice(&all[new..]);
+    }
+    all
 }

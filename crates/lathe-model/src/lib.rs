@@ -10,6 +10,7 @@ mod composed;
 mod count;
 pub mod design;
 mod embedding;
+mod ends;
 pub mod folder;
 mod head;
 mod layer;
@@ -17,6 +18,7 @@ mod network;
 mod packed;
 mod params;
 pub mod shipped;
+mod supernet;
 
 pub use alone::Alone;
 pub use composed::{Activation, Composed, ComposedState, Trace};
@@ -25,6 +27,7 @@ pub use lathe_ops::Precision;
 pub use layer::MoeStats;
 pub use network::{Network, Outcome, State, Training};
 pub use params::{Grads, Param, Params};
+pub use supernet::{Mixture, SuperNet, SuperOutcome};
 
 /// All blocks and backbones.
 pub const REGISTRY: lathe_core::Registry =

@@ -47,7 +47,7 @@ impl Params {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Param> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Param> {
         self.list.iter()
     }
 
@@ -74,6 +74,8 @@ pub struct Grads {
     list: Vec<Vec<f32>>,
     /// Whether the gradient holds anything yet; what does not is overwritten.
     started: Vec<bool>,
+    /// Lengths of the parameters, where nobody wants their gradients.
+    unwanted: Option<Vec<usize>>,
 }
 
 impl Grads {
@@ -82,7 +84,33 @@ impl Grads {
         Self {
             list: params.iter().map(|param| vec![0.0; param.data.len()]).collect(),
             started: vec![true; params.list.len()],
+            unwanted: None,
         }
+    }
+
+    /// Gradients that nobody wants: a backward pass with these gives gradients of activations, and those of matrices,
+    /// which would cost as much again, are not computed.
+    pub fn unwanted(params: &Params) -> Self {
+        Self {
+            list: vec![Vec::new(); params.list.len()],
+            started: vec![true; params.list.len()],
+            unwanted: Some(params.iter().map(|param| param.data.len()).collect()),
+        }
+    }
+
+    /// Whether anybody wants them.
+    pub fn wanted(&self) -> bool {
+        self.unwanted.is_none()
+    }
+
+    /// Which parameters a backward pass has reached since [`Self::clear`].
+    pub fn reached(&self) -> &[bool] {
+        &self.started
+    }
+
+    /// The gradients as they are; those that nothing reached hold anything.
+    pub fn as_reached(&mut self) -> &mut [Vec<f32>] {
+        &mut self.list
     }
 
     /// Forgets all gradients; they count as 0.
@@ -102,6 +130,10 @@ impl Grads {
 
     /// The gradient of a parameter, to be added to.
     pub(crate) fn add(&mut self, id: ParamId) -> &mut [f32] {
+        // A place for the small gradients that operators give in any case.
+        if let (Some(lens), true) = (&self.unwanted, self.list[id.0].is_empty()) {
+            self.list[id.0] = vec![0.0; lens[id.0]];
+        }
         if !std::mem::replace(&mut self.started[id.0], true) {
             self.list[id.0].fill(0.0);
         }
@@ -164,6 +196,11 @@ impl Builder {
         assert!(self.ids.insert(name.clone(), id).is_none(), "two parameters of the name {name}");
         self.params.list.push(Param { name, shape: shape.to_vec(), data });
         id
+    }
+
+    /// How many were made so far.
+    pub fn count(&self) -> usize {
+        self.params.list.len()
     }
 
     /// All that were made.
@@ -363,6 +400,9 @@ impl Linear {
 
     /// As [`Self::backward_params`], from a part of a matrix.
     pub fn backward_params_from(&self, x: Mat<'_>, dy: Mat<'_>, grads: &mut Grads) {
+        if !grads.wanted() {
+            return;
+        }
         let whole = self.outputs == self.total;
         let (dw, accumulate) = if whole { grads.start(self.weight) } else { (grads.add(self.weight), true) };
         match self.layout {

@@ -17,6 +17,7 @@ pub mod embedding;
 pub mod gemm;
 pub mod linear;
 pub mod loss;
+pub mod mixture;
 pub mod moe;
 pub mod norm;
 pub mod optim;

@@ -1,6 +1,7 @@
 //! What an architecture costs on this machine, how good it will be, and which ones to choose.
 
 pub mod audit;
+pub mod differentiable;
 mod error;
 pub mod measure;
 pub mod objective;

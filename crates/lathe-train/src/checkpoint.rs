@@ -21,8 +21,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
-const PROGRESS: &str = "progress.json";
-const TRAINING: &str = "training.safetensors";
+/// How far a run has come.
+pub const PROGRESS: &str = "progress.json";
+/// The numbers that move beside the model.
+pub const TRAINING: &str = "training.safetensors";
 const ASIDE: &str = ".writing";
 
 /// How far a run has come.
@@ -52,7 +54,7 @@ pub struct Best {
 }
 
 /// Everything that moves during a run.
-pub struct Moving {
+pub(crate) struct Moving {
     /// The model.
     pub network: Network,
     /// The optimiser.
@@ -79,11 +81,22 @@ pub fn path(folder: &Path, step: u32) -> PathBuf {
 }
 
 /// Writes a checkpoint of where the run is.
-pub fn write(folder: &Path, moving: &Moving, tokenizer: &Tokenizer) -> Result<()> {
-    let target = path(folder, moving.progress.step);
+pub(crate) fn write(folder: &Path, moving: &Moving, tokenizer: &Tokenizer) -> Result<()> {
+    write_whole(folder, moving.progress.step, |folder| {
+        folder::save(&moving.network, folder)?;
+        tokenizer.save(folder)?;
+        write_tensors(&folder.join(TRAINING), &tensors(moving))?;
+        write_json(&folder.join(PROGRESS), &moving.progress)
+    })
+}
+
+/// Writes the checkpoint of a step, or none: `fill` writes its files into a folder aside, [`TRAINING`] and [`PROGRESS`]
+/// among them.
+pub fn write_whole(folder: &Path, step: u32, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let target = path(folder, step);
     let aside = folder.join(ASIDE);
     clear(&aside)?;
-    let written = write_files(&aside, moving, tokenizer).and_then(|()| {
+    let written = write_files(&aside, fill).and_then(|()| {
         clear(&target)?; // a damaged one, which the run went back behind
         std::fs::rename(&aside, &target).map_err(Error::io(&target))?;
         sync(folder)
@@ -103,12 +116,9 @@ fn sync(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::io(folder))
 }
 
-fn write_files(folder: &Path, moving: &Moving, tokenizer: &Tokenizer) -> Result<()> {
+fn write_files(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-    folder::save(&moving.network, folder)?;
-    tokenizer.save(folder)?;
-    write_tensors(&folder.join(TRAINING), &tensors(moving))?;
-    write_json(&folder.join(PROGRESS), &moving.progress)?;
+    fill(folder)?;
     let mut manifest = Manifest::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let path = entry.map_err(Error::io(folder))?.path();
@@ -120,7 +130,7 @@ fn write_files(folder: &Path, moving: &Moving, tokenizer: &Tokenizer) -> Result<
 }
 
 /// Writes a small document, synced.
-pub(crate) fn write_json(path: &Path, document: &impl Serialize) -> Result<()> {
+pub fn write_json(path: &Path, document: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(document).expect("documents without maps of odd keys");
     Ok(write_aside(path, |out| writeln!(out, "{text}"))?)
 }
@@ -194,7 +204,7 @@ pub fn verify(checkpoint: &Path) -> Result<()> {
 }
 
 /// Goes back to a checkpoint, which is verified.
-pub fn restore(checkpoint: &Path, moving: &mut Moving) -> Result<()> {
+pub(crate) fn restore(checkpoint: &Path, moving: &mut Moving) -> Result<()> {
     let path = checkpoint.join(PROGRESS);
     let text = std::fs::read(&path).map_err(Error::io(&path))?;
     let progress =

@@ -3,14 +3,14 @@
 //!
 //! [`settings`] says what a run is, [`run`] does it; [`evaluate`] and [`generate`] use what it gave.
 
-mod checkpoint;
+pub mod checkpoint;
 pub mod data;
 mod error;
 pub mod evaluate;
 pub mod generate;
 mod gradient;
 pub mod language;
-mod metrics;
+pub mod metrics;
 pub mod optimizer;
 pub mod recipes;
 pub mod run;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// A training step.
 #[derive(Debug, Clone, Serialize)]
-pub struct StepRecord {
+pub(crate) struct StepRecord {
     /// Counted from 1.
     pub step: u32,
     /// Mean loss since the last record, nats per token.
@@ -32,7 +32,7 @@ pub struct StepRecord {
 
 /// What a mixture of experts did.
 #[derive(Debug, Clone, Serialize)]
-pub struct ExpertRecord {
+pub(crate) struct ExpertRecord {
     /// Share of the assignments that each expert got.
     pub loads: Vec<f64>,
     /// The balance loss, 1 when uniform.
@@ -45,17 +45,15 @@ struct EvaluationRecord<'a> {
     valid: &'a Evaluation,
 }
 
-/// Where records go.
-pub struct Metrics {
+/// A file of JSON objects, one a line, only ever appended to.
+pub struct Lines {
     path: PathBuf,
     file: File,
-    events: Option<EventFile>,
 }
 
-impl Metrics {
-    /// Opens the record of a run, to be appended to.
-    pub fn open(folder: &Path, tensorboard: bool) -> Result<Self> {
-        let path = folder.join("metrics.jsonl");
+impl Lines {
+    /// Opens the file, to be appended to.
+    pub fn open(path: PathBuf) -> Result<Self> {
         let open = || -> std::io::Result<File> {
             let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
             // A process that was killed may have left half a line.
@@ -67,19 +65,39 @@ impl Metrics {
             Ok(file)
         };
         let file = open().map_err(Error::io(&path))?;
-        let events = if tensorboard { Some(EventFile::create(&folder.join("tensorboard"))?) } else { None };
-        Ok(Self { path, file, events })
+        Ok(Self { path, file })
     }
 
-    fn line(&mut self, record: &impl Serialize) -> Result<()> {
+    /// Appends an object.
+    pub fn line(&mut self, record: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(record).expect("records of names and numbers");
         line.push(b'\n');
         self.file.write_all(&line).map_err(Error::io(&self.path))
     }
 
+    /// Notes that a run goes on after a step.
+    pub fn resumed(&mut self, step: u32) -> Result<()> {
+        self.line(&serde_json::json!({ "resumed": step }))
+    }
+}
+
+/// Where records go.
+pub(crate) struct Metrics {
+    lines: Lines,
+    events: Option<EventFile>,
+}
+
+impl Metrics {
+    /// Opens the record of a run, to be appended to.
+    pub fn open(folder: &Path, tensorboard: bool) -> Result<Self> {
+        let lines = Lines::open(folder.join("metrics.jsonl"))?;
+        let events = if tensorboard { Some(EventFile::create(&folder.join("tensorboard"))?) } else { None };
+        Ok(Self { lines, events })
+    }
+
     /// A training step.
     pub fn step(&mut self, record: &StepRecord) -> Result<()> {
-        self.line(record)?;
+        self.lines.line(record)?;
         let Some(events) = &mut self.events else { return Ok(()) };
         let mut scalars = vec![
             ("train/loss".to_string(), record.loss),
@@ -97,13 +115,13 @@ impl Metrics {
 
     /// An evaluation.
     pub fn evaluation(&mut self, step: u32, valid: &Evaluation) -> Result<()> {
-        self.line(&EvaluationRecord { step, valid })?;
+        self.lines.line(&EvaluationRecord { step, valid })?;
         let Some(events) = &mut self.events else { return Ok(()) };
         events.scalars(step, &[("valid/loss".into(), valid.loss), ("valid/bits_per_byte".into(), valid.bits_per_byte)])
     }
 
     /// That the run goes on after a step.
     pub fn resumed(&mut self, step: u32) -> Result<()> {
-        self.line(&serde_json::json!({ "resumed": step }))
+        self.lines.resumed(step)
     }
 }

@@ -95,8 +95,36 @@ impl Optimizer {
         step: u32,
         lr: f64,
     ) -> f64 {
-        let grads = grads.finish();
-        let norm = grads.iter().map(|grad| squared_length(grad)).sum::<f64>().sqrt();
+        self.apply(params, grads.finish(), |_| Some(step), lr)
+    }
+
+    /// One step of those parameters that the gradients reached; the others, which took no part, keep their values and
+    /// moments. `steps` counts the steps of each parameter. Gives as [`Self::step`] does.
+    pub fn step_reached<'a>(
+        &mut self,
+        params: impl Iterator<Item = &'a mut Param>,
+        grads: &mut Grads,
+        steps: &mut [u32],
+        lr: f64,
+    ) -> f64 {
+        let reached = grads.reached().to_vec();
+        let norm = self.apply(params, grads.as_reached(), |i| reached[i].then_some(steps[i] + 1), lr);
+        if norm.is_finite() {
+            steps.iter_mut().zip(reached).for_each(|(steps, reached)| *steps += u32::from(reached));
+        }
+        norm
+    }
+
+    /// Steps the parameters for which `step_of` gives the number of the step.
+    fn apply<'a>(
+        &mut self,
+        params: impl Iterator<Item = &'a mut Param>,
+        grads: &[Vec<f32>],
+        step_of: impl Fn(usize) -> Option<u32>,
+        lr: f64,
+    ) -> f64 {
+        let taking_part = grads.iter().enumerate().filter(|(i, _)| step_of(*i).is_some());
+        let norm = taking_part.map(|(_, grad)| squared_length(grad)).sum::<f64>().sqrt();
         if !norm.is_finite() {
             return norm;
         }
@@ -106,9 +134,11 @@ impl Optimizer {
             _ if self.clip > 0.0 && norm > self.clip => self.clip / norm,
             _ => 1.0,
         } as f32;
-        let (lr, step) = (lr as f32, step as i32);
+        let lr = lr as f32;
         let (first, second) = self.moments.split_at_mut(1);
-        for (i, (param, g)) in params.zip(&*grads).enumerate() {
+        for (i, (param, g)) in params.zip(grads).enumerate() {
+            let Some(step) = step_of(i) else { continue };
+            let step = step as i32;
             // Biases, norms and other vectors are few and have no scale to be kept small.
             let weight_decay = if param.shape.len() > 1 { self.weight_decay } else { 0.0 };
             let (betas, eps) = (self.betas, self.eps);

@@ -133,7 +133,7 @@ fn resolve(spec: &Spec, vocab: u32) -> Result<Model> {
 const LOCK: &str = ".lock";
 
 /// Holds a folder for this process, until it is dropped.
-fn lock(folder: &Path) -> Result<File> {
+pub fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
     let file = File::create(&path).map_err(Error::io(&path))?;
     match file.try_lock() {

@@ -20,7 +20,7 @@ pub struct Texts {
 
 impl Texts {
     /// Reads the text; once all tokens are in the folder, they count, whatever has become of the text.
-    pub(crate) fn open(folder: &Path, settings: &Settings, watch: Watch<'_>) -> Result<Self> {
+    pub fn open(folder: &Path, settings: &Settings, watch: Watch<'_>) -> Result<Self> {
         let known = || -> Result<Self> {
             let valid = Tokens::open(&folder.join("valid.tokens"))?; // the last file to be written
             let train = Tokens::open(&folder.join("train.tokens"))?;
@@ -58,7 +58,7 @@ fn tokenizer_of(settings: &Settings) -> Result<TokenizerSpec> {
 }
 
 /// An error where a model cannot read what the tokenizer writes.
-pub(crate) fn check_vocab(model: &Model, tokenizer: u32, watch: Watch<'_>) -> Result<()> {
+pub fn check_vocab(model: &Model, tokenizer: u32, watch: Watch<'_>) -> Result<()> {
     let vocab = model.frame.vocab;
     if tokenizer > vocab || tokenizer == 256 && vocab != 256 {
         let expected = format!("{tokenizer}, the size of the tokenizer's vocabulary");

@@ -1,6 +1,7 @@
 //! The `lathe` program: one file per verb, listed in [`verbs::VERBS`].
 
 mod input;
+mod optimize;
 mod output;
 mod pages;
 mod picture;

@@ -37,7 +37,7 @@ fn cached(workload: &Workload) -> Result<PathBuf> {
 }
 
 /// How to come by a table.
-#[derive(clap::Args, Clone)]
+#[derive(clap::Args, Clone, Default)]
 pub struct TableArgs {
     /// Table of an earlier `lathe profile --out`, to be used as it is
     #[arg(long, value_name = "FILE")]

@@ -16,7 +16,7 @@ mod vary;
 mod worlds;
 
 use crate::model::Key;
-use crate::{Block, Frame, Model};
+use crate::{Block, Error, Frame, Model, Result};
 use condition::Condition;
 use num_bigint::BigUint;
 use std::collections::BTreeSet;
@@ -171,6 +171,39 @@ impl Space {
                 picks.flat_map(|(slot, valid)| valid.iter().flat_map(|&pick| &slot.picks[pick as usize].blocks));
             (&world.frame, blocks.copied().filter(|&block| seen.insert(block)).collect())
         })
+    }
+
+    /// For a space of one frame in which every place of the stack chooses one block, the options of each place, from
+    /// the bottom; an error that says what else the space leaves open. A frame goes with them.
+    pub fn block_choices(&self) -> Result<(&Frame, Vec<Vec<Block>>)> {
+        let expected = "one frame, and slots that are repeated a fixed number of times and choose one block each";
+        let wrong = |place: String, found: String| Err(Error::Value { place, found, expected: expected.into() });
+        if self.worlds.len() > 1 {
+            let keys: Vec<&str> = self.global_keys().collect();
+            return wrong("choices".into(), format!("models that differ in {}", keys.join(", ")));
+        }
+        let world = &self.worlds[0];
+        let mut places = Vec::new();
+        for (s, (slot, valid)) in self.slots.iter().zip(&world.picks).enumerate() {
+            let place = || format!("slots, table {}", s + 1);
+            let &[repeat] = slot.repeats(valid.len()) else {
+                let (low, high) = (slot.repeats[0], slot.repeats[slot.repeats.len() - 1]);
+                return wrong(place(), format!("{low} to {high} repetitions"));
+            };
+            if slot.same && repeat > 1 {
+                return wrong(place(), format!("{repeat} repetitions that are all the same"));
+            }
+            let mut options = Vec::new();
+            for &pick in valid {
+                let &[block] = slot.picks[pick as usize].blocks.as_slice() else {
+                    let blocks = crate::notation::print(&slot.picks[pick as usize].blocks);
+                    return wrong(place(), format!("the option `{}`", crate::shorten(&blocks)));
+                };
+                options.push(block);
+            }
+            places.extend(std::iter::repeat_n(options, repeat as usize));
+        }
+        Ok((&world.frame, places))
     }
 
     /// The model of a genome of this space.

@@ -46,6 +46,14 @@ pub(crate) fn build(
     kind.expect("every block of the registry can be built").build(block, frame, names, builder)
 }
 
+/// What the names of all layers begin with.
+pub(crate) fn prefix(frame: &Frame) -> &'static str {
+    match frame.backbone.positions {
+        Positions::Relative => "transformer.layers",
+        Positions::Learned => "transformer.h",
+    }
+}
+
 /// Where the parameters of a block stand: the reference's layer, of which a block is a part, and how deep the stack is.
 pub(crate) struct Names {
     /// `transformer.h.3` or `transformer.layers.3`.

@@ -244,6 +244,9 @@ impl Experts {
 
     /// Adds the gradients of weights and biases.
     fn backward_params(&self, routing: &Routing, x: &[f32], dy: &[f32], grads: &mut Grads) {
+        if !grads.wanted() {
+            return;
+        }
         let (dw, accumulate) = grads.start(self.weight);
         let products = dw.chunks_exact_mut(self.inputs * self.outputs).enumerate().map(|(e, dw)| {
             let (x, dy) = (rows(x, routing, e, self.inputs), rows(dy, routing, e, self.outputs));

@@ -9,6 +9,7 @@ mod parity;
 mod precision;
 mod registry;
 mod spaces;
+mod supernet;
 
 use lathe_core::{Model, Spec};
 use lathe_model::REGISTRY;

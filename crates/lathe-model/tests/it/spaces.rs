@@ -291,3 +291,30 @@ fn large_spaces_are_sampled_quickly() {
         assert_ne!(space.mutate(&genome, 0.5, &mut rng), genome);
     }
 }
+
+#[test]
+fn block_choices_of_the_shipped_spaces() {
+    let places = |name: &str| {
+        let space = shipped::find(SPACES, name).unwrap().space().unwrap();
+        space.block_choices().map(|(_, places)| places).map_err(|error| error.to_string())
+    };
+    let par = places("par").unwrap();
+    assert_eq!((par.len(), format!("{:?}", par[31])), (32, "[s, f, -]".to_string()));
+    assert_eq!(places("planer_enwik8").unwrap().iter().map(Vec::len).collect::<Vec<_>>(), [8; 24]);
+    let expected =
+        "; expected one frame, and slots that are repeated a fixed number of times and choose one block each";
+    let found = places("lts_gpt2").unwrap_err();
+    assert_eq!(found, format!("choices: found models that differ in d_model, d_embed, div_val{expected}"));
+    let base = "[baseline]\nbackbone='gpt2'\nlayers='sf'\nd_model=64\nvocab=9\n";
+    for (slots, problem) in [
+        ("[[slots]]\noptions=['s','f']\nrepeat=[1,2]", "slots, table 1: found 1 to 2 repetitions"),
+        ("[[slots]]\noptions=['s','f']\n[[slots]]\noptions=['sf','f']", "slots, table 2: found the option `sf`"),
+        (
+            "[[slots]]\noptions=['s','f']\nrepeat=3\nsame=true",
+            "slots, table 1: found 3 repetitions that are all the same",
+        ),
+    ] {
+        let error = Space::from_toml(&format!("{base}{slots}"), &REGISTRY).unwrap().block_choices().unwrap_err();
+        assert_eq!(error.to_string(), format!("{problem}{expected}"));
+    }
+}

@@ -5,6 +5,7 @@ mod attention;
 mod embedding;
 mod linear;
 mod loss;
+mod mixture;
 mod moe;
 mod norm;
 mod optim;

@@ -1,3 +1,4 @@
-//! Integration tests of proxies.
+//! Integration tests of proxies and of differentiable searches.
 
+mod differentiable;
 mod proxies;

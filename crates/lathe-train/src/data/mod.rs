@@ -17,8 +17,7 @@ mod vocabulary;
 
 pub use chunks::{CHUNK, Chunks};
 pub use decoder::Decoder;
-pub(crate) use sampler::mix;
-pub use sampler::{Batch, Sampler, permute};
+pub use sampler::{Batch, Sampler, mix, permute};
 pub use source::{BUILTIN_MB, Source};
 pub use tokenizer::{Hf, Tokenizer, TokenizerSpec};
 pub use tokens::{Header, Tokens};

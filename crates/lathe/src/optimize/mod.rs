@@ -16,7 +16,6 @@ mod pair;
 mod plan;
 mod stages;
 
-pub use pair::Pair;
-pub use plan::{Plan, Target, steps_within};
 pub use options::with_head_width;
-pub use stages::{Chosen, Compared, Job, Measured, Sweep, Try, read_json, write_json};
+pub use plan::{Plan, Target, steps_within};
+pub use stages::{Chosen, Compared, Job, Measured, read_json, write_json};

@@ -10,7 +10,11 @@ use anyhow::{Context, Result};
 use lathe_core::{Block, Model, Positions, Sampling, Space, Spec, notation};
 use lathe_model::folder::write_aside;
 use lathe_model::{REGISTRY, design};
-use lathe_search::differentiable::{self, Event, Preset, SearchSettings, Table as Costs, Task, project};
+use lathe_search::differentiable::latency::{Table as Costs, Target};
+use lathe_search::differentiable::projection::project;
+use lathe_search::differentiable::run::{self as searching, Event};
+use lathe_search::differentiable::settings::{Preset, SearchSettings};
+use lathe_search::differentiable::task::Task;
 use lathe_search::profile::{Part, Table};
 use lathe_search::workload::{Memory, Mode, Workload};
 use lathe_train::run;
@@ -116,7 +120,8 @@ impl Job {
         if path.exists() {
             return Ok(Table::read(&path)?);
         }
-        let profiled = TableArgs::default().table(&self.space, &[self.baseline.clone()], &self.plan.workload, progress)?;
+        let profiled =
+            TableArgs::default().table(&self.space, &[self.baseline.clone()], &self.plan.workload, progress)?;
         let mut table = profiled.table;
         // The cache may know of more than this job needs.
         let parts = Part::of_space(&self.space, &self.plan.workload)?;
@@ -129,7 +134,8 @@ impl Job {
     fn costs(&self, table: &Table) -> Result<Costs> {
         let frame = self.plan.workload.model(&self.baseline)?.frame;
         let us = |part: Part| {
-            let entry = table.get(&part.name).with_context(|| format!("table.json has nothing for {}", part.name.block));
+            let entry =
+                table.get(&part.name).with_context(|| format!("table.json has nothing for {}", part.name.block));
             entry.map(|entry| entry.latency_us.median)
         };
         let of = |block: &Block| us(Part::block(block, &frame));
@@ -156,13 +162,15 @@ impl Job {
             lr: plan.lr,
             seed: plan.seed,
             precision: plan.precision.clone(),
+            eval_every: plan.steps.div_ceil(5),
+            eval_tokens: 1 << 14,
             out: out.display().to_string(),
             ..Settings::default()
         }
     }
 
     /// The differentiable search.
-    pub fn search(&self, table: &Table, target: f64, progress: &mut Progress) -> Result<differentiable::Outcome> {
+    pub fn search(&self, table: &Table, target: f64, progress: &mut Progress) -> Result<searching::Outcome> {
         let folder = self.out.join("search");
         let mut watch = |event: Event<'_>| match event {
             Event::Preparing(what, done, total) => progress.bytes(what, done, total),
@@ -171,9 +179,9 @@ impl Job {
             Event::Warning(warning) => progress.say(&format!("warning: {warning}")),
         };
         if folder.join("search.json").exists() {
-            return Ok(differentiable::resume(&folder, &mut watch)?);
+            return Ok(searching::resume(&folder, &mut watch)?);
         }
-        let ratio = differentiable::Target::Ratio(target);
+        let ratio = Target::Ratio(target);
         // The papers' rate moves the architecture little in a run as short as these.
         let settings = SearchSettings { arch_lr: 0.1, ..SearchSettings::preset(Preset::Planer, Some(ratio)) };
         let task = Task {
@@ -184,7 +192,7 @@ impl Job {
             training: Settings { out: String::new(), ..self.training(Path::new("")) },
             settings,
         };
-        Ok(differentiable::begin(&task, &folder, &mut watch)?)
+        Ok(searching::begin(&task, &folder, &mut watch)?)
     }
 
     fn model(&self, layers: &str) -> Result<Model> {
@@ -193,18 +201,20 @@ impl Job {
 
     /// Measures what the search found, whole and beside the baseline. Where the table promised too much or too little, it
     /// is asked again for the most probable architecture of a corrected latency.
-    pub fn choose(&self, table: &Table, found: &differentiable::Outcome, target: f64, progress: &mut Progress) -> Result<Chosen> {
+    pub fn choose(
+        &self,
+        table: &Table,
+        found: &searching::Outcome,
+        target: f64,
+        progress: &mut Progress,
+    ) -> Result<Chosen> {
         let path = self.out.join("chosen.json");
         if path.exists() {
             return read_json(&path);
         }
         let costs = self.costs(table)?;
-        let log_p: Vec<Vec<f64>> = found
-            .probabilities
-            .iter()
-            .map(|slot| slot.iter().map(|(_, p)| p.max(1e-300).ln()).collect())
-            .collect();
-        let log_of = |layers: &str| self.probability(layers, &log_p);
+        let log_p: Vec<Vec<f64>> =
+            found.probabilities.iter().map(|slot| slot.iter().map(|(_, p)| p.max(1e-300).ln()).collect()).collect();
         let mut tries: Vec<Try> = Vec::new();
         let mut next = Some((found.layers.clone(), target, found.estimated_latency));
         while let Some((layers, asked, estimated)) = next.take() {
@@ -217,33 +227,24 @@ impl Job {
                 break;
             }
             // What to ask for, if the table errs here as it did there.
-            let asked = 0.99 * target * estimated / measured;
-            let Some(projected) = project(&log_p, &costs, asked * costs.baseline) else { break };
-            let blocks: Vec<Block> = projected.choice.iter().zip(&self.slots).map(|(&i, slot)| slot[i]).collect();
+            let asked = 0.985 * target * estimated / measured;
+            let Some(choice) = within(&log_p, &costs, asked * costs.baseline) else { break };
+            let blocks: Vec<Block> = choice.iter().zip(&self.slots).map(|(&i, slot)| slot[i]).collect();
             let layers = notation::print(&blocks);
             if !tries.iter().any(|one| one.layers == layers) {
-                next = Some((layers, asked, costs.of(&projected.choice) / costs.baseline));
+                next = Some((layers, asked, costs.of(&choice) / costs.baseline));
             }
         }
         progress.finish();
-        // Of those that meet the target the most probable; where none does, the fastest.
+        // Of those that meet the target the one that comes closest; where none does, the fastest.
         let meets = tries.iter().filter(|one| one.measured <= target);
-        let best = meets.max_by(|a, b| log_of(&a.layers).total_cmp(&log_of(&b.layers)));
+        let best = meets.max_by(|a, b| a.measured.total_cmp(&b.measured));
         let fastest = || tries.iter().min_by(|a, b| a.measured.total_cmp(&b.measured));
         let chosen = best.or_else(fastest).context("nothing was measured")?.clone();
         let met = chosen.measured <= target;
         let chosen = Chosen { layers: chosen.layers, target, met, tries, estimated: found.estimated_latency };
         write_json(&path, &chosen)?;
         Ok(chosen)
-    }
-
-    /// ln of the probability of an architecture.
-    fn probability(&self, layers: &str, log_p: &[Vec<f64>]) -> f64 {
-        let Ok(blocks) = notation::parse(layers, &REGISTRY) else { return f64::NEG_INFINITY };
-        let of = |((block, slot), log_p): ((&Block, &Vec<Block>), &Vec<f64>)| {
-            slot.iter().position(|option| option == block).map_or(f64::NEG_INFINITY, |i| log_p[i])
-        };
-        blocks.iter().zip(&self.slots).zip(log_p).map(of).sum()
     }
 
     /// Trains an architecture with the baseline's settings; one that is trained already gives its outcome again.
@@ -264,7 +265,9 @@ impl Job {
         let costs = self.costs(table)?;
         let frame = self.plan.workload.model(&self.baseline)?.frame;
         let sum = |model: &Model| -> f64 {
-            let of = |block: &Block| table.get(&Part::block(block, &frame).name).map_or(f64::INFINITY, |e| e.latency_us.median);
+            let of = |block: &Block| {
+                table.get(&Part::block(block, &frame).name).map_or(f64::INFINITY, |e| e.latency_us.median)
+            };
             costs.fixed + model.blocks.iter().map(of).sum::<f64>()
         };
         let limit = sum(&self.model(&chosen.layers)?);
@@ -314,7 +317,12 @@ impl Job {
         let mut sweep = Vec::new();
         for &memory in memories {
             for batch in BATCHES {
-                progress.steps("measuring over batch sizes", "", sweep.len() as u64, (memories.len() * BATCHES.len()) as u64);
+                progress.steps(
+                    "measuring over batch sizes",
+                    "",
+                    sweep.len() as u64,
+                    (memories.len() * BATCHES.len()) as u64,
+                );
                 let setting = Workload { batch, memory, ..workload.clone() };
                 sweep.push(Sweep { batch, memory, pair: pair::measure(&self.baseline, &found, &setting, SWEEPING)? });
             }
@@ -331,6 +339,34 @@ impl Job {
     }
 }
 
+/// The most probable architecture that costs at most `limit` and does not leave much of it unused: where the most
+/// probable one does, every microsecond counts for it, just as much as it takes to come close.
+fn within(log_p: &[Vec<f64>], costs: &Costs, limit: f64) -> Option<Vec<usize>> {
+    let with = |weight: f64| {
+        let cost =
+            |(log_p, us): (&Vec<f64>, &Vec<f64>)| log_p.iter().zip(us).map(|(p, us)| p + weight * us / limit).collect();
+        let valued: Vec<Vec<f64>> = log_p.iter().zip(&costs.slots).map(cost).collect();
+        Some(project(&valued, costs, limit)?.choice)
+    };
+    let close = |choice: &Vec<usize>| costs.of(choice) >= CLOSE * limit;
+    let plain = with(0.0)?;
+    if close(&plain) {
+        return Some(plain);
+    }
+    let (mut low, mut high) = (0.0, 1.0);
+    while !close(&with(high)?) {
+        (low, high) = (high, 2.0 * high);
+        if high > 1e6 {
+            return with(high); // nothing comes closer
+        }
+    }
+    for _ in 0..12 {
+        let middle = (low + high) / 2.0;
+        if close(&with(middle)?) { high = middle } else { low = middle }
+    }
+    with(high)
+}
+
 /// Reads a file of the job.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
@@ -341,4 +377,21 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec_pretty(value)?;
     Ok(write_aside(path, |out| out.write_all(&text))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_used() {
+        // Two slots of three options; the most probable, the cheapest, leaves most of the limit unused.
+        let log_p = vec![vec![0.8f64.ln(), 0.15f64.ln(), 0.05f64.ln()]; 2];
+        let costs = Costs { slots: vec![vec![0.0, 40.0, 50.0]; 2], fixed: 10.0, baseline: 110.0 };
+        assert_eq!(within(&log_p, &costs, 15.0), Some(vec![0, 0]));
+        // 10 + 40 + 40 is close to 91, and more probable than what comes closer.
+        assert_eq!(within(&log_p, &costs, 91.0), Some(vec![1, 1]));
+        assert_eq!(within(&log_p, &costs, 110.0), Some(vec![2, 2]));
+        assert_eq!(within(&log_p, &costs, 5.0), None);
+    }
 }

@@ -11,11 +11,12 @@ mod forward;
 mod generate;
 mod man;
 mod models;
+mod optimize;
 mod profile;
 mod proxies;
 pub mod search;
 mod space;
-mod train;
+pub mod train;
 
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command, Parser};
@@ -31,6 +32,7 @@ pub struct Verb {
 
 /// Every verb, in the order of the help.
 pub const VERBS: &[Verb] = &[
+    verb::<optimize::Optimize>(),
     verb::<count::Count>(),
     verb::<design::Design>(),
     verb::<space::Space>(),

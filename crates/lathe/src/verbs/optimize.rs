@@ -3,7 +3,9 @@
 use super::Action;
 use super::train::Screen;
 use crate::input::{self, Usage};
-use crate::optimize::{Chosen, Compared, Job, Measured, Plan, Target, read_json, steps_within, with_head_width, write_json};
+use crate::optimize::{
+    Chosen, Compared, Job, Measured, Plan, Target, read_json, steps_within, with_head_width, write_json,
+};
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::optimize::Page;
 use crate::progress::Progress;
@@ -151,7 +153,8 @@ impl Optimize {
         if path.exists() {
             let plan: Plan = read_json(&path)?;
             if plan.asked != asked {
-                let message = "found a job with other settings; expected a new folder, or the settings that it began with";
+                let message =
+                    "found a job with other settings; expected a new folder, or the settings that it began with";
                 return Err(Usage(format!("--out {}: {message}", self.out.display())).into());
             }
             return Ok(plan);
@@ -263,7 +266,14 @@ impl Action for Optimize {
         stage(5, "measure both side by side, and report");
         let measured = job.measure(&chosen, &rivals, &mut progress)?;
         let report = self.out.join("report.html");
-        let page = Page { job: &job, table: &table, chosen: &chosen, measured: &measured, outcomes: [&baseline, &trained], rivals: &of_rivals };
+        let page = Page {
+            job: &job,
+            table: &table,
+            chosen: &chosen,
+            measured: &measured,
+            outcomes: [&baseline, &trained],
+            rivals: &of_rivals,
+        };
         page.write(&report)?;
         let document = document(&job, &chosen, &measured, [baseline.valid, trained.valid], of_rivals, began, &report);
         if json { output::json(&document) } else { output::text(&document.to_string()) }
@@ -306,7 +316,8 @@ fn document(
 impl std::fmt::Display for Document {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut rows = Rows::new(&["", "ms", "faster", "bits/byte", "layers"], 1);
-        let bits = |valid: &Option<Evaluation>| valid.as_ref().map_or("-".to_string(), |v| format!("{:.4}", v.bits_per_byte));
+        let bits =
+            |valid: &Option<Evaluation>| valid.as_ref().map_or("-".to_string(), |v| format!("{:.4}", v.bits_per_byte));
         let ms = |ms: f64| format!("{ms:.3}");
         let mut row = |name: &str, latency: f64, speedup: f64, valid: &Option<Evaluation>, layers: &str| {
             rows.row([name.into(), ms(latency), format!("{speedup:.2} x"), bits(valid), format!("{layers:<40}")]);

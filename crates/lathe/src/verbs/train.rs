@@ -107,7 +107,7 @@ impl Action for Train {
                 run::begin(&settings, &model, &mut |event| screen.show(event))
             }
         };
-        screen.bar.finish();
+        screen.finish();
         let outcome = outcome?;
         if json {
             return output::json(&outcome);
@@ -160,12 +160,18 @@ impl Train {
 
 /// What is seen of a run.
 #[derive(Default)]
-struct Screen {
+pub struct Screen {
     bar: Progress,
 }
 
 impl Screen {
-    fn show(&mut self, event: Event<'_>) {
+    /// Takes the bar away.
+    pub fn finish(&mut self) {
+        self.bar.finish();
+    }
+
+    /// Shows an event.
+    pub fn show(&mut self, event: Event<'_>) {
         match event {
             Event::Preparing(what, done, total) => self.bar.bytes(what, done, total),
             Event::Training(model, data, step) => {

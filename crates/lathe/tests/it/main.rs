@@ -1,6 +1,7 @@
 //! Drives the real binary.
 
 mod data;
+mod differentiable;
 mod forward;
 mod proxies;
 mod readme;

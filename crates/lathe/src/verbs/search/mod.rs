@@ -1,6 +1,7 @@
 //! `lathe search`: one file per way of searching.
 
 mod compare;
+mod differentiable;
 mod pareto;
 
 pub use compare::Ended;
@@ -20,7 +21,8 @@ pub struct Search {
 
 #[derive(Subcommand)]
 enum Way {
-    Pareto(pareto::Pareto),
+    Pareto(Box<pareto::Pareto>),
+    Differentiable(Box<differentiable::Differentiable>),
     Compare(compare::Compare),
 }
 
@@ -28,6 +30,7 @@ impl Action for Search {
     fn run(self, json: bool) -> Result<()> {
         match self.way {
             Way::Pareto(pareto) => pareto.run(json),
+            Way::Differentiable(differentiable) => differentiable.run(json),
             Way::Compare(compare) => compare.run(json),
         }
     }

@@ -1,0 +1,83 @@
+//! Checkpoints of a search, from which it goes on to the same bits: written as those of training runs are, whole or not
+//! at all. What is drawn depends on seed and tick alone, so that no generator is kept.
+
+use super::search::{Moving, Small};
+use crate::{Error, Result};
+use lathe_model::folder::{Tensor, TensorFile, write_tensors};
+use lathe_train::checkpoint;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What goes into a checkpoint beside tensors.
+#[derive(Serialize, Deserialize)]
+struct Progress {
+    small: Small,
+    /// How often each weight was stepped.
+    steps: Vec<u32>,
+}
+
+/// Writes a checkpoint of where the search is.
+pub fn write(checkpoints: &Path, moving: &Moving) -> Result<()> {
+    Ok(checkpoint::write_whole(checkpoints, moving.small.tick, |folder| {
+        write_tensors(&folder.join(checkpoint::TRAINING), &tensors(moving))?;
+        let progress = Progress { small: moving.small.clone(), steps: moving.steps.clone() };
+        checkpoint::write_json(&folder.join(checkpoint::PROGRESS), &progress)
+    })?)
+}
+
+fn tensors(moving: &Moving) -> Vec<Tensor<'_>> {
+    let mut tensors = Vec::new();
+    for param in moving.net.params().iter() {
+        let name = format!("weight.{}", param.name);
+        tensors.push(Tensor { name, shape: param.shape.clone(), values: &param.data });
+    }
+    for (i, moments) in moving.optimizer.moments().iter().enumerate() {
+        for (param, values) in moving.net.params().iter().zip(moments) {
+            tensors.push(Tensor { name: format!("moment.{i}.{}", param.name), shape: param.shape.clone(), values });
+        }
+    }
+    for (which, state) in moving.states.iter().enumerate() {
+        for (slot, values) in state.memories().enumerate() {
+            tensors.push(Tensor { name: format!("memory.{which}.{slot}"), shape: vec![values.len()], values });
+        }
+    }
+    tensors
+}
+
+/// Goes back to the newest checkpoint that is as it was written, if there is one; `warn` hears of others.
+pub fn restore(checkpoints: &Path, moving: &mut Moving, warn: &mut dyn FnMut(String)) -> Result<()> {
+    for step in checkpoint::steps(checkpoints) {
+        let path = checkpoint::path(checkpoints, step);
+        match checkpoint::verify(&path) {
+            Ok(()) => return restore_from(&path, moving),
+            Err(error) => warn(format!("{error}; going back to the checkpoint before")),
+        }
+    }
+    Ok(())
+}
+
+fn restore_from(checkpoint: &Path, moving: &mut Moving) -> Result<()> {
+    let path = checkpoint.join(checkpoint::PROGRESS);
+    let text = std::fs::read(&path).map_err(Error::io(&path))?;
+    let wrong = |error| Error::data(path.display(), error, "a search's progress");
+    let Progress { small, steps } = serde_json::from_slice(&text).map_err(wrong)?;
+    let mut file = TensorFile::open(&checkpoint.join(checkpoint::TRAINING)).map_err(lathe_train::Error::from)?;
+    let mut floats = |name: String, shape: &[usize]| {
+        file.floats(&name, shape).map_err(|error| Error::from(lathe_train::Error::from(error)))
+    };
+    for param in moving.net.params_mut() {
+        param.data = floats(format!("weight.{}", param.name), &param.shape)?;
+    }
+    for (i, moments) in moving.optimizer.moments_mut().iter_mut().enumerate() {
+        for (param, values) in moving.net.params().iter().zip(moments) {
+            *values = floats(format!("moment.{i}.{}", param.name), &param.shape)?;
+        }
+    }
+    for (which, state) in moving.states.iter_mut().enumerate() {
+        for (slot, memory) in state.memories_mut().enumerate() {
+            memory.copy_from_slice(&floats(format!("memory.{which}.{slot}"), &[memory.len()])?);
+        }
+    }
+    (moving.small, moving.steps) = (small, steps);
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! What is searched for, and how it is written into the folder of a search.
+
+use super::latency::{Table, Target};
+use super::settings::SearchSettings;
+use crate::{Error, Result};
+use lathe_core::{Block, Frame, Model, notation};
+use lathe_model::REGISTRY;
+use lathe_train::checkpoint;
+use lathe_train::settings::{self, ModelEntry, Settings};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+const SEARCH: &str = "search.json";
+
+/// What is searched for.
+pub struct Task {
+    /// What stands around the slots.
+    pub frame: Frame,
+    /// The options of each slot, from the bottom.
+    pub slots: Vec<Vec<Block>>,
+    /// The stack that targets refer to.
+    pub baseline: Vec<Block>,
+    /// What blocks cost.
+    pub table: Table,
+    /// How weights are trained, and on what.
+    pub training: Settings,
+    /// How the architecture is searched.
+    pub settings: SearchSettings,
+}
+
+/// A task as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskFile {
+    /// A run file, whose model has the frame.
+    training: String,
+    slots: Vec<Vec<String>>,
+    baseline: String,
+    table: Table,
+    search: SearchSettings,
+}
+
+/// An error where no architecture meets the target.
+pub fn check_target(task: &Task) -> Result<()> {
+    let Some(target) = task.settings.target else { return Ok(()) };
+    let cheapest = task.table.cheapest();
+    let (least, limit) = (task.table.of(&cheapest), task.table.limit(target));
+    if least <= limit {
+        return Ok(());
+    }
+    let blocks: Vec<Block> = cheapest.iter().zip(&task.slots).map(|(&option, slot)| slot[option]).collect();
+    let layers = notation::print(&blocks);
+    let (place, found, least_of) = match target {
+        Target::Ratio(ratio) => ("target-latency", ratio, least / task.table.baseline),
+        Target::Absolute(cost) => ("target-latency-us", cost, least),
+    };
+    // Rounded up, so that what is said to be accepted is.
+    let least_of = (least_of * 1e4).ceil() / 1e4;
+    let expected = format!("at least {least_of}, the estimate of the fastest architecture of the space, `{layers}`");
+    Err(Error::setting(place, format_args!("{found}, which no architecture meets"), expected))
+}
+
+/// Checks a task and writes it into a folder that is new or empty.
+pub fn write(task: &Task, folder: &Path) -> Result<()> {
+    task.training.check()?;
+    task.settings.check()?;
+    task.table.check()?;
+    check_target(task)?;
+    if folder.exists() && std::fs::read_dir(folder).map_err(Error::io(folder))?.next().is_some() {
+        let expected = "a new or empty folder; --resume goes on with a search";
+        return Err(Error::setting(format!("out: {}", folder.display()), "other files", expected));
+    }
+    let first = task.slots.iter().map(|options| options[0]).collect();
+    let model = Model::new(task.frame.clone(), first)?;
+    let print = |options: &Vec<Block>| options.iter().map(|block| format!("{block:?}")).collect();
+    let file = TaskFile {
+        training: task.training.to_toml(&model.spec()),
+        slots: task.slots.iter().map(print).collect(),
+        baseline: notation::print(&task.baseline),
+        table: task.table.clone(),
+        search: task.settings.clone(),
+    };
+    std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    Ok(checkpoint::write_json(&folder.join(SEARCH), &file)?)
+}
+
+/// Reads the task of a folder.
+pub(super) fn read(folder: &Path) -> Result<Task> {
+    let path = folder.join(SEARCH);
+    if !path.exists() {
+        return Err(Error::setting(folder.display(), "no search.json", "the folder of a search"));
+    }
+    let text = std::fs::read(&path).map_err(Error::io(&path))?;
+    let wrong = |found: &dyn std::fmt::Display| Error::data(path.display(), found, "the task of a search");
+    let file: TaskFile = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
+    let (training, ModelEntry::Inline(spec)) = settings::read(&file.training)? else {
+        return Err(wrong(&"no model"));
+    };
+    let mut slots = Vec::new();
+    for options in &file.slots {
+        slots.push(notation::parse(&options.join(" "), &REGISTRY)?);
+    }
+    let baseline = notation::parse(&file.baseline, &REGISTRY)?;
+    let frame = spec.model(&REGISTRY)?.frame;
+    Ok(Task { frame, slots, baseline, table: file.table, training, settings: file.search })
+}

@@ -1,0 +1,340 @@
+//! `lathe search differentiable`: a super net and its architecture, trained in turn.
+
+use crate::input::{self, Usage};
+use crate::output::{self, BOLD, DIM, Table};
+use crate::progress::Progress;
+use anyhow::{Context, Result};
+use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser, ValueEnum};
+use lathe_core::model::Key;
+use lathe_core::{Block, Frame};
+use lathe_model::REGISTRY;
+use lathe_search::differentiable::costs::Costs;
+use lathe_search::differentiable::gumbel::{Relaxation, Sampling};
+use lathe_search::differentiable::latency::Target;
+use lathe_search::differentiable::measure::{Conditions, measure_options};
+use lathe_search::differentiable::run::{self, Event, Outcome};
+use lathe_search::differentiable::search::Found;
+use lathe_search::differentiable::settings::{Preset, SearchSettings};
+use lathe_search::differentiable::task::Task;
+use lathe_train::settings::{KEYS, Settings};
+use std::path::{Path, PathBuf};
+
+/// Train a super net and its architecture in turn (PAR, PLANER)
+#[derive(Parser)]
+#[command(after_help = "\
+SPACE has a frame of its own and choices of one block per place, as par, planer_wt103, planer_enwik8 and cpu have.
+The target is a share of the baseline's estimate, which is a sum over a table of measured blocks: --table names one,
+without it each block is measured first. DIR gets the record, checkpoints, found.toml (a model file to train) and
+result.json; a search that was stopped goes on with --resume, to the same bits.
+
+Examples:
+  lathe search differentiable cpu --data my.txt --target-latency 0.5 --steps 2000 --batch 8 --out found
+  lathe search differentiable par --preset par --data wiki.txt --tokenizer word:267735 --out found
+  lathe search differentiable --resume found")]
+pub struct Differentiable {
+    /// Space file (TOML) or shipped name
+    space: Option<String>,
+    /// Go on with the search in a folder
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    /// Most latency of the architecture, as a share of the baseline's
+    #[arg(long, value_name = "R")]
+    target_latency: Option<f64>,
+    /// The same in microseconds of the table
+    #[arg(long, value_name = "US", conflicts_with = "target_latency")]
+    target_latency_us: Option<f64>,
+    /// Whose protocol: planer (latency loss, hard samples for weights) or par (cross-entropy only, mixtures)
+    #[arg(long, value_enum, default_value = "planer")]
+    preset: PresetName,
+    /// Latencies of blocks (JSON: blocks, each with block and latency_us.median; frame_us) [measured now]
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// Leave embedding and output out of estimates, as the papers do
+    #[arg(long)]
+    blocks_only: bool,
+    /// Sequences of a measured pass
+    #[arg(long, default_value_t = 1, value_name = "B", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    measure_batch: u32,
+    /// Tokens of a measured pass [default: tgt_len]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    measure_seq: Option<u32>,
+    /// Turns of weights and architecture [default: 20]
+    #[arg(long, help_heading = PROTOCOL)]
+    rounds: Option<u32>,
+    /// Architecture steps as a share of weight steps [default: 0.2]
+    #[arg(long, help_heading = PROTOCOL)]
+    arch_share: Option<f64>,
+    /// Share of the search in which the architecture is left alone [default: planer 0.1, par 0.25]
+    #[arg(long, help_heading = PROTOCOL)]
+    arch_off: Option<f64>,
+    /// Learning rate of the architecture [default: 0.01]
+    #[arg(long, help_heading = PROTOCOL)]
+    arch_lr: Option<f64>,
+    /// Weight decay of the architecture [default: planer 0, par 0.0005]
+    #[arg(long, help_heading = PROTOCOL)]
+    arch_weight_decay: Option<f64>,
+    /// Gumbel noise or none (DARTS) [default: gumbel]
+    #[arg(long, value_enum, help_heading = PROTOCOL)]
+    relaxation: Option<RelaxationName>,
+    /// What weight steps compute with [default: planer hard, par soft]
+    #[arg(long, value_enum, help_heading = PROTOCOL)]
+    weight_samples: Option<SamplingName>,
+    /// What architecture steps compute with: soft or straight-through [default: soft]
+    #[arg(long, value_enum, help_heading = PROTOCOL)]
+    arch_samples: Option<SamplingName>,
+    /// Temperature to begin with [default: planer 5, par 1]
+    #[arg(long, help_heading = PROTOCOL)]
+    temperature: Option<f64>,
+    /// Factor of the temperature per round [default: planer 0.6, par 1]
+    #[arg(long, help_heading = PROTOCOL)]
+    annealing: Option<f64>,
+    /// Least temperature [default: 0.5]
+    #[arg(long, help_heading = PROTOCOL)]
+    temperature_floor: Option<f64>,
+    /// Weight of the latency loss [default: planer 1, par 0]
+    #[arg(long, help_heading = PROTOCOL)]
+    latency_weight: Option<f64>,
+    /// Take the most probable options even where together they break the target
+    #[arg(long, help_heading = PROTOCOL)]
+    no_projection: bool,
+    #[command(flatten)]
+    flags: TrainingFlags,
+}
+
+const PROTOCOL: &str = "Protocol (over the preset's)";
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PresetName {
+    Planer,
+    Par,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RelaxationName {
+    Gumbel,
+    Softmax,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SamplingName {
+    Soft,
+    Hard,
+    StraightThrough,
+}
+
+impl From<SamplingName> for Sampling {
+    fn from(name: SamplingName) -> Self {
+        match name {
+            SamplingName::Soft => Self::Soft,
+            SamplingName::Hard => Self::Hard,
+            SamplingName::StraightThrough => Self::StraightThrough,
+        }
+    }
+}
+
+/// The flags of a training run that mean something to a super net.
+struct TrainingFlags {
+    settings: Vec<(&'static Key, String)>,
+}
+
+/// Settings of runs that have no meaning here: a search neither begins with weights nor evaluates.
+const WITHOUT_MEANING: &[&str] =
+    &["valid", "init", "accumulate", "eval_every", "eval_tokens", "patience", "tensorboard"];
+
+fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| !WITHOUT_MEANING.contains(&key.name))
+}
+
+impl FromArgMatches for TrainingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
+        Ok(Self { settings: keys().filter_map(flag).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for TrainingFlags {
+    fn augment_args(command: Command) -> Command {
+        let flags = input::key_flags(KEYS, "Training of the weights");
+        let known = |arg: &Arg| keys().any(|key| key.name == arg.get_id().as_str());
+        // The papers use the balance loss only when they train what was found.
+        let flags = flags.filter(known).map(|arg| match arg.get_id().as_str() {
+            "out" => arg.help("folder of the search [one that is gone in the end]"),
+            "balance" => arg.help("weight of the balance loss of experts [0]"),
+            _ => arg,
+        });
+        command.args(flags)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl Differentiable {
+    pub fn run(self, json: bool) -> Result<()> {
+        let mut screen = Screen::default();
+        let outcome = self.search(&mut screen);
+        screen.bar.finish();
+        let outcome = outcome?;
+        if json {
+            return output::json(&outcome);
+        }
+        output::text(&summary(&outcome))
+    }
+
+    fn search(&self, screen: &mut Screen) -> Result<Outcome> {
+        if let Some(folder) = &self.resume {
+            if self.space.is_some() || !self.flags.settings.is_empty() {
+                let usage =
+                    "--resume: found other settings beside it; expected none, for the search goes on with its own";
+                return Err(Usage(usage.into()).into());
+            }
+            return Ok(run::resume(folder, &mut |event| screen.show(event))?);
+        }
+        let Some(space) = &self.space else {
+            return Err(
+                Usage("no space: give a file or a shipped name (`lathe space --list` lists them)".into()).into()
+            );
+        };
+        let task = self.task(space)?;
+        if task.training.out.is_empty() {
+            let folder = tempfile::tempdir().context("a folder for the search")?;
+            let outcome = run::begin(&task, folder.path(), &mut |event| screen.show(event))?;
+            return Ok(Outcome { out: String::new(), ..outcome });
+        }
+        Ok(run::begin(&task, Path::new(&task.training.out), &mut |event| screen.show(event))?)
+    }
+
+    fn task(&self, name: &str) -> Result<Task> {
+        let space = input::space(name)?;
+        let (frame, slots) = space.block_choices().with_context(|| name.to_string())?;
+        let mut training = Settings { balance: 0.0, ..Settings::default() };
+        for (key, text) in &self.flags.settings {
+            training.set(key, key.parse(text).context("flags")?);
+        }
+        training.check().context("flags")?;
+        let settings = self.settings();
+        settings.check()?;
+        let frame = frame.clone();
+        let baseline = space.baseline.blocks.clone();
+        let costs = self.costs(&frame, &slots, &baseline, &training)?;
+        let table = costs.table(&frame, &slots, &baseline, !self.blocks_only)?;
+        Ok(Task { frame, slots, baseline, table, training, settings })
+    }
+
+    fn settings(&self) -> SearchSettings {
+        let preset = match self.preset {
+            PresetName::Planer => Preset::Planer,
+            PresetName::Par => Preset::Par,
+        };
+        let ratio = self.target_latency.map(Target::Ratio);
+        let mut settings = SearchSettings::preset(preset, ratio.or(self.target_latency_us.map(Target::Absolute)));
+        let number = |to: &mut f64, from: Option<f64>| *to = from.unwrap_or(*to);
+        settings.rounds = self.rounds.unwrap_or(settings.rounds);
+        number(&mut settings.arch_share, self.arch_share);
+        number(&mut settings.arch_off, self.arch_off);
+        number(&mut settings.arch_lr, self.arch_lr);
+        number(&mut settings.arch_weight_decay, self.arch_weight_decay);
+        number(&mut settings.temperature, self.temperature);
+        number(&mut settings.annealing, self.annealing);
+        number(&mut settings.temperature_floor, self.temperature_floor);
+        number(&mut settings.latency_weight, self.latency_weight);
+        settings.relaxation = match self.relaxation {
+            Some(RelaxationName::Gumbel) => Relaxation::Gumbel,
+            Some(RelaxationName::Softmax) => Relaxation::Softmax,
+            None => settings.relaxation,
+        };
+        settings.weight_samples = self.weight_samples.map_or(settings.weight_samples, Sampling::from);
+        settings.arch_samples = self.arch_samples.map_or(settings.arch_samples, Sampling::from);
+        settings.project = !self.no_projection;
+        settings
+    }
+
+    /// The latencies of a file, or measured.
+    fn costs(&self, frame: &Frame, slots: &[Vec<Block>], baseline: &[Block], training: &Settings) -> Result<Costs> {
+        let (batch, seq) = (self.measure_batch, self.measure_seq.unwrap_or(frame.tgt_len));
+        if let Some(path) = &self.table {
+            let text = input::read_text(path)?;
+            return Ok(Costs::read(&text, &path.display().to_string(), frame, &REGISTRY, (batch, seq))?);
+        }
+        output::tell(format_args!("measuring blocks, batch {batch}, {seq} tokens"));
+        let blocks: Vec<Block> = slots.iter().flatten().chain(baseline).copied().collect();
+        let conditions = Conditions { batch, seq, precision: training.precision()?, rounds: 15 };
+        Ok(measure_options(frame, &blocks, conditions)?)
+    }
+}
+
+/// What is seen of a search.
+#[derive(Default)]
+struct Screen {
+    bar: Progress,
+    losses: [f32; 2],
+}
+
+impl Screen {
+    fn show(&mut self, event: Event<'_>) {
+        match event {
+            Event::Preparing(what, done, total) => self.bar.bytes(what, done, total),
+            Event::Step(done, total, found) => {
+                match found {
+                    Found::Weights { loss, .. } => self.losses[0] = *loss,
+                    Found::Architecture { loss, .. } => self.losses[1] = *loss,
+                }
+                let text = format!("loss {:.4}, of mixtures {:.4}", self.losses[0], self.losses[1]);
+                self.bar.steps("searching", &text, done.into(), total.into());
+            }
+            Event::Round(round, argmax, expected) => self.bar.say(&format!(
+                "round {}: {}, estimated at {:.3}; all options together at {expected:.3}",
+                round + 1,
+                argmax.layers,
+                argmax.estimated_latency
+            )),
+            Event::Warning(warning) => self.bar.say(&format!("warning: {warning}")),
+        }
+    }
+}
+
+fn summary(outcome: &Outcome) -> String {
+    let mut out = format!("{}{}{}\n", BOLD.render(), outcome.layers, BOLD.render_reset());
+    let target = outcome.target.map_or_else(String::new, |target| format!(", target {target:.3}"));
+    out += &format!("estimated latency {:.3} of the baseline's{target}\n", outcome.estimated_latency);
+    if !outcome.argmax.meets_target {
+        let argmax = &outcome.argmax;
+        let instead =
+            if outcome.projected.is_some() { "; the above is the most probable one that meets it" } else { "" };
+        out += &format!(
+            "the most probable options, {}, break the target with {:.3}{instead}\n",
+            argmax.layers, argmax.estimated_latency
+        );
+    }
+    let converged = if outcome.converged { "converged" } else { "not converged" };
+    out += &format!(
+        "{converged}: last changed in architecture step {} of {}\n\n",
+        outcome.last_change, outcome.arch_steps
+    );
+    let mut table = Table::new(&["slot", "probabilities"], 2);
+    for (slot, options) in outcome.probabilities.iter().enumerate() {
+        let options: Vec<String> = options.iter().map(|(block, p)| format!("{block} {p:.2}")).collect();
+        table.row([(slot + 1).to_string(), options.join("  ")]);
+    }
+    out += &table.to_string();
+    out += &format!(
+        "\n{}{} weight steps in {:.1} s, {} architecture steps in {:.1} s, {:.1} s in all{}\n",
+        DIM.render(),
+        outcome.steps,
+        outcome.weight_seconds,
+        outcome.arch_steps,
+        outcome.arch_seconds,
+        outcome.seconds,
+        DIM.render_reset()
+    );
+    if !outcome.out.is_empty() {
+        out += &format!("model file {}\n", Path::new(&outcome.out).join("found.toml").display());
+    }
+    out
+}
