@@ -18,4 +18,4 @@ mod stages;
 
 pub use options::with_head_width;
 pub use plan::{Plan, Target, steps_within};
-pub use stages::{Chosen, Compared, Job, Measured, read_json, write_json};
+pub use stages::{Chosen, Compared, Job, Measured, PLAN, read_json};

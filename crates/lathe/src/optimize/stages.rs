@@ -14,7 +14,7 @@ use lathe_search::differentiable::latency::{Table as Costs, Target};
 use lathe_search::differentiable::projection::project;
 use lathe_search::differentiable::run::{self as searching, Event};
 use lathe_search::differentiable::settings::{Preset, SearchSettings};
-use lathe_search::differentiable::task::Task;
+use lathe_search::differentiable::task::{self, Task};
 use lathe_search::profile::{Part, Table};
 use lathe_search::workload::{Memory, Mode, Workload};
 use lathe_train::run;
@@ -25,6 +25,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The file of the plan.
+pub const PLAN: &str = "plan.json";
+const TABLE: &str = "table.json";
 
 /// An optimisation at work.
 pub struct Job {
@@ -116,7 +120,7 @@ impl Job {
 
     /// What each block costs here.
     pub fn profile(&self, progress: &mut Progress) -> Result<Table> {
-        let path = self.out.join("table.json");
+        let path = self.out.join(TABLE);
         if path.exists() {
             return Ok(Table::read(&path)?);
         }
@@ -126,8 +130,19 @@ impl Job {
         // The cache may know of more than this job needs.
         let parts = Part::of_space(&self.space, &self.plan.workload)?;
         table.blocks.retain(|entry| parts.iter().any(|part| part.name == entry.name));
-        table.write(&path)?;
         Ok(table)
+    }
+
+    /// Writes down what was decided, once it is known that the target can be met: a job that cannot begin leaves nothing.
+    pub fn begin(&self, table: &Table, target: f64) -> Result<()> {
+        let plan = self.out.join(PLAN);
+        if plan.exists() {
+            return Ok(());
+        }
+        task::check_target(&self.task(table, target)?)?;
+        std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
+        table.write(&self.out.join(TABLE))?;
+        write_json(&plan, &self.plan)
     }
 
     /// The costs of a search: microseconds of each option, and of what stands around them.
@@ -181,18 +196,20 @@ impl Job {
         if folder.join("search.json").exists() {
             return Ok(searching::resume(&folder, &mut watch)?);
         }
+        Ok(searching::begin(&self.task(table, target)?, &folder, &mut watch)?)
+    }
+
+    fn task(&self, table: &Table, target: f64) -> Result<Task> {
         let ratio = Target::Ratio(target);
-        // The papers' rate moves the architecture little in a run as short as these.
-        let settings = SearchSettings { arch_lr: 0.1, ..SearchSettings::preset(Preset::Planer, Some(ratio)) };
-        let task = Task {
+        Ok(Task {
             frame: self.baseline.frame.clone(),
             slots: self.slots.clone(),
             baseline: self.baseline.blocks.clone(),
             table: self.costs(table)?,
-            training: Settings { out: String::new(), ..self.training(Path::new("")) },
-            settings,
-        };
-        Ok(searching::begin(&task, &folder, &mut watch)?)
+            training: self.training(Path::new("")),
+            // The papers' rate moves the architecture little in a run as short as these.
+            settings: SearchSettings { arch_lr: 0.1, ..SearchSettings::preset(Preset::Planer, Some(ratio)) },
+        })
     }
 
     fn model(&self, layers: &str) -> Result<Model> {

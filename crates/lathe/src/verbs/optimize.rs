@@ -3,9 +3,7 @@
 use super::Action;
 use super::train::Screen;
 use crate::input::{self, Usage};
-use crate::optimize::{
-    Chosen, Compared, Job, Measured, Plan, Target, read_json, steps_within, with_head_width, write_json,
-};
+use crate::optimize::{Chosen, Compared, Job, Measured, PLAN, Plan, Target, read_json, steps_within, with_head_width};
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::optimize::Page;
 use crate::progress::Progress;
@@ -148,7 +146,7 @@ impl Optimize {
 
     /// The plan of the folder, or a new one.
     fn plan(&self, progress: &mut Progress) -> Result<Plan> {
-        let path = self.out.join("plan.json");
+        let path = self.out.join(PLAN);
         let asked = self.asked();
         if path.exists() {
             let plan: Plan = read_json(&path)?;
@@ -178,7 +176,7 @@ impl Optimize {
             }
         };
         let lr = self.lr.unwrap_or_else(|| 0.003 * (128.0 / f64::from(model.frame.d_model)).sqrt().min(1.0));
-        let plan = Plan {
+        Ok(Plan {
             asked,
             model: model.to_toml(),
             data: self.data.clone(),
@@ -192,10 +190,7 @@ impl Optimize {
             seed: self.seed,
             precision: self.train_precision.to_string(),
             compare: self.compare,
-        };
-        std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
-        write_json(&path, &plan)?;
-        Ok(plan)
+        })
     }
 
     /// The flags that make the job what it is.
@@ -247,6 +242,7 @@ impl Action for Optimize {
         stage(1, &format!("profile: {} in {}", job.baseline.layers(), job.plan.workload));
         let table = job.profile(&mut progress)?;
         let target = job.plan.target.ratio(job.latency_ms(&table)?);
+        job.begin(&table, target)?;
         stage(2, &format!("search: {} weight steps for a latency of {target:.2} of the baseline's", job.plan.steps));
         let found = job.search(&table, target, &mut progress)?;
         progress.finish();

@@ -3,6 +3,7 @@
 mod data;
 mod differentiable;
 mod forward;
+mod optimize;
 mod proxies;
 mod readme;
 mod search;

@@ -1,18 +1,48 @@
 //! Every `lathe ...` command in a shell block of the README works as written.
 
+/// What `my_space.toml` of the README stands for.
+const SPACE: &str = r#"
+[baseline]
+backbone = "transformer_xl"
+layers = "(sf)x2"
+d_model = 16
+vocab = 256
+heads = 2
+inner = 32
+tgt_len = 16
+
+[[slots]]
+repeat = 4
+options = ["-", "s1", "s2", "f16", "f32"]
+"#;
+
 #[test]
 fn readme_commands_run() {
     let readme = include_str!("../../../../README.md");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut text = Vec::new();
+    (0..2000).for_each(|i| text.extend(format!("The {i} birds of the north fly south in autumn.\n").into_bytes()));
+    std::fs::write(folder.path().join("my.txt"), text).expect("a text");
+    std::fs::write(folder.path().join("my_space.toml"), SPACE).expect("a space");
     let mut ran = 0;
     let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     for line in blocks.flat_map(str::lines).filter(|line| line.starts_with("lathe ")) {
         let command = line.split(" #").next().unwrap_or_default();
-        let args: Vec<String> = words(command).into_iter().skip(1).collect();
+        let mut args: Vec<String> = words(command).into_iter().skip(1).collect();
+        if args[0] == "optimize" {
+            args.extend(["--budget".into(), "1".into()]); // its default is ten minutes
+        }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        assert!(!crate::text(&args).is_empty(), "{line}");
+        let out = crate::command(&args)
+            .current_dir(folder.path())
+            .env("LATHE_CACHE", folder.path().join("cache"))
+            .output()
+            .expect("the binary runs");
+        assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
+        assert!(!out.stdout.is_empty(), "{line}");
         ran += 1;
     }
-    assert!(ran >= 4, "{ran} commands in the README");
+    assert!(ran >= 10, "{ran} commands in the README");
 }
 
 /// What the README shows a command to print is what it prints.

@@ -1,0 +1,110 @@
+//! The main job, through the program.
+
+use crate::{command, fails};
+use serde_json::Value;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const MODEL: &str = r#"
+backbone = "transformer_xl"
+layers = "(sf)x2"
+d_model = 32
+vocab = 256
+heads = 2
+inner = 64
+norm = "pre"
+tgt_len = 16
+mem_len = 16
+"#;
+
+fn place() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("model.toml"), MODEL).expect("a model");
+    folder
+}
+
+/// The job of these tests, in a folder.
+fn job(place: &TempDir, more: &[&str]) -> std::process::Command {
+    let path = |name: &str| place.path().join(name).display().to_string();
+    let (model, out) = (path("model.toml"), path("out"));
+    let args =
+        ["optimize", "--model", &model, "--data", "builtin:0.1", "--steps", "30", "--train-batch", "4", "--out", &out];
+    let mut command = command(&[&args, more].concat());
+    command.env("LATHE_CACHE", path("cache"));
+    command
+}
+
+fn ended(place: &TempDir, more: &[&str]) -> Value {
+    let out = job(place, more).arg("--json").output().expect("the binary runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+#[test]
+fn a_job_ends_with_two_models_and_a_report() {
+    let place = place();
+    let found = ended(&place, &["--compare"]);
+    for side in ["baseline", "found"] {
+        assert!(found[side]["latency_ms"].as_f64() > Some(0.0), "{found}");
+        assert!(found[side]["valid"]["bits_per_byte"].as_f64() > Some(0.0), "{found}");
+        let folder = place.path().join("out").join(side);
+        assert!(folder.join("config.json").exists() && folder.join("model.safetensors").exists());
+    }
+    assert_eq!(found["baseline"]["layers"], "(sf)x2");
+    let (baseline, faster) = (&found["baseline"]["latency_ms"], &found["found"]["latency_ms"]);
+    let ratio = baseline.as_f64().expect("a number") / faster.as_f64().expect("a number");
+    let speedup = found["speedup"].as_f64().expect("a number");
+    assert!((speedup / ratio - 1.0).abs() < 1e-6);
+    let interval = &found["speedup_interval"];
+    assert!(interval[0].as_f64() <= Some(speedup) && interval[1].as_f64() >= Some(speedup));
+    assert!(found["compared"].as_array().expect("a list").iter().any(|rival| rival["name"] == "layer-scaled"));
+    let report = std::fs::read_to_string(found["report"].as_str().expect("a path")).expect("a report");
+    assert!(report.contains("<!doctype html>") && !report.contains("{{") && !report.contains("src=\"http"));
+    // Asked again, the job is done already: nothing is measured or trained anew.
+    let again = ended(&place, &["--compare"]);
+    for key in ["baseline", "found", "speedup", "speedup_interval", "compared"] {
+        assert_eq!(again[key], found[key], "{key}");
+    }
+}
+
+#[test]
+fn a_job_that_is_killed_goes_on() {
+    let place = place();
+    let mut wait = Duration::from_millis(50);
+    let found = loop {
+        let mut child = job(&place, &["--json"]).stdout(std::process::Stdio::piped()).spawn().expect("the binary runs");
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < wait && child.try_wait().expect("a child").is_none() {
+            std::thread::yield_now();
+        }
+        let _ = child.kill();
+        let out = child.wait_with_output().expect("a child");
+        if out.status.success() {
+            break serde_json::from_slice::<Value>(&out.stdout).expect("JSON");
+        }
+        wait = wait * 3 / 2;
+    };
+    // What the stages left is what the end tells.
+    let chosen = std::fs::read(place.path().join("out/chosen.json")).expect("a stage");
+    let chosen: Value = serde_json::from_slice(&chosen).expect("JSON");
+    assert_eq!(chosen["layers"], found["found"]["layers"]);
+    assert!(found["speedup"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn wrong_jobs_are_refused() {
+    let place = place();
+    let out = place.path().join("out").display().to_string();
+    let refused = |more: &[&str], word: &str| {
+        let out = job(&place, more).output().expect("the binary runs");
+        let error = String::from_utf8_lossy(&out.stderr).to_string();
+        assert!(out.status.code() == Some(2) && error.contains(word), "{more:?}: {error}");
+    };
+    refused(&["--target-latency", "-1"], "--target-latency");
+    refused(&["--target-latency", "0.000001"], "no architecture meets");
+    let (code, error) = fails(&["optimize", "--model", "no_such_model", "--out", &out]);
+    assert!(code == 2 && error.contains("no_such_model"), "{error}");
+    std::fs::create_dir_all(&out).expect("a folder");
+    std::fs::write(place.path().join("out/other.txt"), "mine").expect("a file");
+    refused(&[], "other files");
+}
