@@ -28,3 +28,13 @@ pub(super) const PROXY: Proxy = Proxy {
         Scored::free(params.ln() - C * f64::from(frame.d_model) / f64::from(frame.d_embed))
     },
 };
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_number_is_the_one_that_was_fitted() {
+        let fitted = include_str!("../../../../bench/proxies/fit.txt");
+        assert!(fitted.ends_with(&format!("from all tables: c = {:.4}\n", super::C)));
+        assert!(super::PROXY.about.contains(&super::C.to_string()));
+    }
+}
