@@ -100,7 +100,7 @@ fn wrong_jobs_are_refused() {
         let error = String::from_utf8_lossy(&out.stderr).to_string();
         assert!(out.status.code() == Some(2) && error.contains(word), "{more:?}: {error}");
     };
-    refused(&["--target-latency", "-1"], "--target-latency");
+    refused(&["--target-latency", "0"], "--target-latency: found 0");
     refused(&["--target-latency", "0.000001"], "no architecture meets");
     let (code, error) = fails(&["optimize", "--model", "no_such_model", "--out", &out]);
     assert!(code == 2 && error.contains("no_such_model"), "{error}");
