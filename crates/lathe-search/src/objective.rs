@@ -1,6 +1,7 @@
 //! What a search makes small: counted costs, costs of the machine, and, negated, quality by a proxy.
 
 use crate::profile::Prediction;
+use crate::proxies;
 use lathe_core::{Model, Setting};
 use lathe_model::count;
 
@@ -28,6 +29,14 @@ pub const OBJECTIVES: &[Objective] = &[
         more_is_better: true,
         measured: false,
         value: |model, setting, _| count(model, setting).decoder_params() as f64,
+    },
+    Objective {
+        name: "bottleneck_params",
+        about: "quality by decoder parameters, discounted where the embedding is narrower than the model",
+        label: ("discounted decoder parameters, M", 1e6),
+        more_is_better: true,
+        measured: false,
+        value: |model, _, _| bottleneck_params(model),
     },
     Objective {
         name: "latency",
@@ -62,6 +71,14 @@ pub const OBJECTIVES: &[Objective] = &[
         value: |model, setting, _| count(model, setting).total_flops() as f64,
     },
 ];
+
+/// The score as the number of parameters that it stands for.
+fn bottleneck_params(model: &Model) -> f64 {
+    match (proxies::bottleneck_params::PROXY.score)(&proxies::Candidate::new(model)) {
+        Ok(proxies::Scored::Score { value, .. }) => value.exp(),
+        _ => 0.0,
+    }
+}
 
 /// The objective of a name.
 pub fn find(name: &str) -> Option<&'static Objective> {

@@ -17,7 +17,7 @@ use super::{Needs, Proxy, Scored};
 /// What one more D / d_embed costs, in ln of parameters.
 const C: f64 = 0.2322;
 
-pub(super) const PROXY: Proxy = Proxy {
+pub(crate) const PROXY: Proxy = Proxy {
     name: "bottleneck_params",
     about: "ln of decoder parameters - 0.2322 d_model / d_embed",
     needs: Needs::Nothing,

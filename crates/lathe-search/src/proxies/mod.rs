@@ -7,7 +7,7 @@
 //! The pruning scores add up over weight matrices. The embedding is a lookup and is left out; the output layer is left
 //! out too, as in the LTS authors' code, or taken in with `:output`, which is how the paper's text describes them.
 
-mod bottleneck_params;
+pub(crate) mod bottleneck_params;
 mod d_model;
 mod decoder_params;
 mod fisher;

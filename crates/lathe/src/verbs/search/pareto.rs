@@ -49,7 +49,7 @@ pub struct Pareto {
     /// Folder of the search
     #[arg(long, value_name = "DIR", default_value = "search")]
     out: PathBuf,
-    /// What is wanted, quality first: decoder_params, latency, memory, params, flops
+    /// What is wanted, quality first: decoder_params or bottleneck_params; latency, memory, params, flops
     #[arg(long, value_delimiter = ',', default_value = "decoder_params,latency,memory")]
     objectives: Vec<String>,
     /// Most milliseconds of a pass
