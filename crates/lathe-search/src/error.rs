@@ -36,17 +36,29 @@ pub enum Error {
     },
     /// Training.
     #[error(transparent)]
-    Train(#[from] lathe_train::Error),
+    Train(Box<lathe_train::Error>),
     /// A wrong model or space.
     #[error(transparent)]
     Model(#[from] lathe_core::Error),
     /// A composed graph.
     #[error("the graph of a model: {0}")]
-    Graph(#[from] candle_core::Error),
+    Graph(Box<candle_core::Error>),
 }
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<lathe_train::Error> for Error {
+    fn from(error: lathe_train::Error) -> Self {
+        Self::Train(Box::new(error))
+    }
+}
+
+impl From<candle_core::Error> for Error {
+    fn from(error: candle_core::Error) -> Self {
+        Self::Graph(Box::new(error))
+    }
+}
 
 impl Error {
     /// An error of the system at a file.

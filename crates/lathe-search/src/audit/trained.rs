@@ -46,7 +46,7 @@ pub fn train(models: &[Model], settings: &Settings, watch: Watch<'_>) -> Result<
         let folder = folder(settings, i);
         let own = Settings { out: folder.display().to_string(), ..settings.clone() };
         let outcome = match train_one(model, &own, &folder, &mut |event| watch(i, event)) {
-            Err(Error::Train(error @ lathe_train::Error::Diverged { .. })) => {
+            Err(Error::Train(error)) if matches!(*error, lathe_train::Error::Diverged { .. }) => {
                 watch(i, Event::Warning(format!("{} is left out: {error}", folder.display())));
                 continue;
             }

@@ -128,10 +128,8 @@ fn solve<const N: usize>(mut a: [[f64; N]; N], mut b: [f64; N]) -> [f64; N] {
         a.swap(i, pivot);
         b.swap(i, pivot);
         for row in i + 1..N {
-            let factor = a[row][i] / a[i][i];
-            for column in i..N {
-                a[row][column] -= factor * a[i][column];
-            }
+            let (factor, above) = (a[row][i] / a[i][i], a[i]);
+            a[row].iter_mut().zip(above).for_each(|(x, above)| *x -= factor * above);
             b[row] -= factor * b[i];
         }
     }

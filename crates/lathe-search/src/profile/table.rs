@@ -163,7 +163,8 @@ impl Table {
         let text = std::fs::read(path).map_err(Error::io(path))?;
         let table: Self = serde_json::from_slice(&text)
             .map_err(|error| Error::data(path.display(), error, "a table that `lathe profile` wrote"))?;
-        let wrong = table.blocks.iter().find(|entry| !(entry.latency_us.median > 0.0));
+        let wrong =
+            table.blocks.iter().find(|entry| entry.latency_us.median.is_nan() || entry.latency_us.median <= 0.0);
         if let Some(entry) = wrong {
             let place = format!("{}: {}", path.display(), entry.name.block);
             return Err(Error::data(place, entry.latency_us.median, "a latency above 0"));

@@ -57,15 +57,16 @@ fn crowding(points: &[&[f64]]) -> Vec<f64> {
     let Some((low, high)) = range(points) else { return Vec::new() };
     let scaled: Vec<Vec<f64>> = points.iter().map(|point| scale(point, &low, &high)).collect();
     let mut distances = vec![0.0; points.len()];
-    for coordinate in 0..low.len() {
+    (0..low.len()).for_each(|coordinate| {
+        let at = |i: usize| scaled[i][coordinate];
         let mut order: Vec<usize> = (0..points.len()).collect();
-        order.sort_by(|&i, &j| scaled[i][coordinate].total_cmp(&scaled[j][coordinate]).then(i.cmp(&j)));
+        order.sort_by(|&i, &j| at(i).total_cmp(&at(j)).then(i.cmp(&j)));
         let (first, last) = (order[0], order[order.len() - 1]);
         (distances[first], distances[last]) = (f64::INFINITY, f64::INFINITY);
         for neighbours in order.windows(3) {
-            distances[neighbours[1]] += scaled[neighbours[2]][coordinate] - scaled[neighbours[0]][coordinate];
+            distances[neighbours[1]] += at(neighbours[2]) - at(neighbours[0]);
         }
-    }
+    });
     distances
 }
 

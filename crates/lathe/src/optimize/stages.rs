@@ -124,8 +124,12 @@ impl Job {
         if path.exists() {
             return Ok(Table::read(&path)?);
         }
-        let profiled =
-            TableArgs::default().table(&self.space, &[self.baseline.clone()], &self.plan.workload, progress)?;
+        let profiled = TableArgs::default().table(
+            &self.space,
+            std::slice::from_ref(&self.baseline),
+            &self.plan.workload,
+            progress,
+        )?;
         let mut table = profiled.table;
         // The cache may know of more than this job needs.
         let parts = Part::of_space(&self.space, &self.plan.workload)?;
