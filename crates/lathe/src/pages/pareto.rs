@@ -1,6 +1,7 @@
 //! The page of a search, with its figures as CSV and JSON.
 
 use super::{page, write};
+use crate::plot::{Axis, Chart, Mark, Series, svg};
 use crate::verbs::search::{Baseline, Ended, MeanSaving, Point};
 use anyhow::Result;
 use lathe_search::profile::Machine;
@@ -50,7 +51,7 @@ struct Candidate<'a> {
 }
 
 impl Page<'_> {
-    /// Writes `report.html`, `frontier.csv` and `frontier.json`.
+    /// Writes `report.html`, `frontier.svg`, `frontier.csv` and `frontier.json`.
     pub fn write(&self, out: &Path) -> Result<()> {
         let machine = Machine::here();
         let step = self.evaluated.len().div_ceil(MOST_CANDIDATES).max(1);
@@ -67,9 +68,35 @@ impl Page<'_> {
         };
         write(&out.join("report.html"), &page(TEMPLATE, self.space, &data)?)?;
         write(&out.join("frontier.csv"), &self.csv())?;
+        write(&out.join("frontier.svg"), &svg(&self.slices()))?;
         let objectives = self.plan.objectives.iter().map(|objective| objective.name.to_string()).collect();
         let ended = Ended { objectives, frontier: self.frontier.iter().map(|point| point.values.clone()).collect() };
         write(&out.join("frontier.json"), &serde_json::to_string(&ended)?)
+    }
+
+    /// Each pair of objectives.
+    fn slices(&self) -> Vec<Chart> {
+        let objectives = &self.plan.objectives;
+        let mut charts = Vec::new();
+        for y in 0..objectives.len() {
+            for x in y + 1..objectives.len() {
+                let at = |values: &[f64]| (values[x] / objectives[x].label.1, values[y] / objectives[y].label.1);
+                let of = |points: &[&Point]| points.iter().map(|point| at(&point.values)).collect();
+                let axis = |i: usize| Axis { label: objectives[i].label.0.into(), log: false };
+                let frontier: Vec<&Point> = self.frontier.iter().collect();
+                let baselines: Vec<&Point> = self.baselines.iter().map(|baseline| &baseline.point).collect();
+                charts.push(Chart {
+                    title: format!("{} against {}", objectives[y].label.0, objectives[x].label.0),
+                    x: axis(x),
+                    y: axis(y),
+                    series: vec![
+                        Series::new("frontier", Mark::Dots, of(&frontier)),
+                        Series::new("baseline", Mark::Dots, of(&baselines)),
+                    ],
+                });
+            }
+        }
+        charts
     }
 
     fn csv(&self) -> String {

@@ -172,7 +172,7 @@ fn searches_with_a_table_repeat_and_go_on() {
     let (space, out) = (place.path("space.toml"), place.path("a"));
     let (code, error) = fails(&["search", "pareto", &space, "--out", &out, "--seed", "9"]);
     assert!(code == 2 && error.contains("other settings"), "{error}");
-    for page in ["report.html", "frontier.csv", "frontier.json"] {
+    for page in ["report.html", "frontier.svg", "frontier.csv", "frontier.json"] {
         assert!(std::fs::metadata(place.path(&format!("a/{page}"))).expect("a file").len() > 0);
     }
 }
