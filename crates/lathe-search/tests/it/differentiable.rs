@@ -14,16 +14,16 @@ use rand_chacha::ChaCha8Rng;
 use std::path::Path;
 
 const FRAME: &str = "backbone='transformer_xl'\nlayers='s'\nd_model=32\nvocab=256\nheads=2\nd_head=16\ninner=64\n\
-                     tgt_len=8\nmem_len=8\nnorm='pre'";
+                     tgt_len=8\nmem_len=8\nnorm='pre'\ntie_embeddings=false";
 
-/// Random words of 3 letters out of 4, each told 8 times in a row: a letter is the one 3 places before it, and nothing
-/// but attention can know that one.
+/// Random pairs of letters out of 4, each told 16 times in a row: a letter is the one two places before it, and nothing
+/// but attention can know that one. Embeddings are not tied: where only skips run, tied ones would have to be alike.
 fn copies(path: &Path) {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let mut text = Vec::new();
-    for _ in 0..1500 {
-        let word: Vec<u8> = (0..3).map(|_| b'a' + rng.random_range(0..4u8)).collect();
-        text.extend(word.repeat(8));
+    for _ in 0..1000 {
+        let word: Vec<u8> = (0..2).map(|_| b'a' + rng.random_range(0..4u8)).collect();
+        text.extend(word.repeat(16));
     }
     std::fs::write(path, text).unwrap();
 }
@@ -43,10 +43,10 @@ fn task(folder: &Path, slots: &[(&str, &[f64])], baseline: f64, target: Option<f
         SearchSettings { target: target.map(Target::Ratio), rounds: 30, arch_lr: 0.1, annealing: 0.9, ..preset };
     let training = Settings {
         data: data.display().to_string(),
-        steps: 600,
+        steps: 1200,
         batch: 16,
         lr: 1e-2,
-        warmup: 0.0,
+        warmup: 0.05,
         weight_decay: 0.0,
         balance: 0.0,
         ..Settings::default()
@@ -73,13 +73,7 @@ fn letters(layers: &str) -> String {
 fn a_task_that_needs_one_attention_keeps_exactly_one() {
     let folder = tempfile::tempdir().unwrap();
     let costs: &[f64] = &[10.0, 2.0, 0.0];
-    let mut task = task(folder.path(), &[("s f -", costs), ("s f -", costs), ("s f -", costs)], 30.0, Some(0.5));
-    for seed in 0..6 {
-        task.training.seed = seed;
-        let outcome = search(folder.path(), &format!("one{seed}"), &task);
-        eprintln!("SEED {seed} {} {} {}", outcome.layers, outcome.loss, outcome.expected_latency);
-    }
-    task.training.seed = 0;
+    let task = task(folder.path(), &[("s f -", costs), ("s f -", costs), ("s f -", costs)], 30.0, Some(0.5));
     let outcome = search(folder.path(), "one", &task);
     let found = letters(&outcome.layers);
     assert_eq!(found.matches('s').count(), 1, "{outcome:?}");
@@ -90,14 +84,8 @@ fn a_task_that_needs_one_attention_keeps_exactly_one() {
 fn attention_stays_where_alone_it_is_offered() {
     let folder = tempfile::tempdir().unwrap();
     let slots: &[(&str, &[f64])] = &[("f -", &[2.0, 0.0]), ("s f -", &[10.0, 2.0, 0.0]), ("f -", &[2.0, 0.0])];
-    let task = task(folder.path(), slots, 14.0, Some(0.8)); // 11.2: one f beside the attention would be too much
-    let mut task = task;
-    for seed in 0..6 {
-        task.training.seed = seed;
-        let outcome = search(folder.path(), &format!("one{seed}"), &task);
-        eprintln!("SEEDW {seed} {} {} {}", outcome.layers, outcome.loss, outcome.expected_latency);
-    }
-    task.training.seed = 0;
+    let mut task = task(folder.path(), slots, 14.0, Some(0.8)); // 11.2: one f beside the attention would be too much
+    task.training.steps = 2000; // attention is drawn in one slot only, and learns later
     let outcome = search(folder.path(), "where", &task);
     assert_eq!(letters(&outcome.layers), "-s-", "{outcome:?}");
 }
@@ -208,13 +196,6 @@ fn par_finds_attention_without_a_latency_loss() {
     let folder = tempfile::tempdir().unwrap();
     let costs: &[f64] = &[10.0, 2.0, 0.0];
     let task = task(folder.path(), &[("s f -", costs), ("s f -", costs)], 20.0, None);
-    let mut task = task;
-    for seed in 0..6 {
-        task.training.seed = seed;
-        let outcome = search(folder.path(), &format!("one{seed}"), &task);
-        eprintln!("SEEDP {seed} {} {} {}", outcome.layers, outcome.loss, outcome.expected_latency);
-    }
-    task.training.seed = 0;
     let outcome = search(folder.path(), "par", &task);
     assert!(letters(&outcome.layers).contains('s'), "{outcome:?}");
     assert_eq!((outcome.target, outcome.projected), (None, None));
