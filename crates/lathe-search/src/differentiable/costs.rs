@@ -1,6 +1,7 @@
 //! What single blocks cost, by block, and the table of a search made of it.
 
 use super::latency::Table;
+use crate::profile::{self, FRAME, Part};
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Registry, notation};
 use serde::Deserialize;
@@ -36,13 +37,18 @@ struct Latency {
 }
 
 impl Costs {
-    /// Reads `{"blocks": [{"block": "s8", "latency_us": {"median": 12.5}}, ...], "frame_us": 40.0}`. Entries that name
+    /// Reads a table of `lathe profile`, or a shorter one: `{"blocks": [{"block": "s8", "latency_us": {"median": 12.5}}, ...], "frame_us": 40.0}`. Entries that name
     /// another batch or length than this one are left out.
     pub fn read(text: &str, place: &str, frame: &Frame, registry: &Registry, at: (u32, u32)) -> Result<Self> {
         let expected = "a table of blocks, each with `block` and `latency_us.median`";
         let file: File = serde_json::from_str(text).map_err(|error| Error::data(place, error, expected))?;
         let mut blocks = Vec::new();
+        let mut frame_us = file.frame_us;
         for entry in file.blocks {
+            if entry.block == FRAME {
+                frame_us = entry.latency_us.median;
+                continue;
+            }
             if entry.batch.is_some_and(|batch| batch != at.0) || entry.seq.is_some_and(|seq| seq != at.1) {
                 continue;
             }
@@ -52,7 +58,18 @@ impl Costs {
             };
             blocks.push((block.kind.resolve(&block, frame), entry.latency_us.median));
         }
-        Ok(Self { blocks, frame_us: file.frame_us })
+        Ok(Self { blocks, frame_us })
+    }
+
+    /// What a profile says of blocks in a frame, whose lengths are those of the profile's workload.
+    pub fn of_profile(profile: &profile::Table, blocks: impl Iterator<Item = Block>, frame: &Frame) -> Result<Self> {
+        let us = |part: Part| {
+            let expected = "a profile of this space in this setting";
+            let missing = || Error::data("table of latencies", format_args!("no {}", part.name.block), expected);
+            profile.get(&part.name).map(|entry| entry.latency_us.median).ok_or_else(missing)
+        };
+        let of = |block: Block| Ok((block.kind.resolve(&block, frame), us(Part::block(&block, frame))?));
+        Ok(Self { blocks: blocks.map(of).collect::<Result<_>>()?, frame_us: us(Part::frame(frame))? })
     }
 
     fn of(&self, block: &Block, frame: &Frame) -> Result<f64> {

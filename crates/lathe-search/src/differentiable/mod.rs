@@ -13,7 +13,6 @@ mod adam;
 pub mod costs;
 pub mod gumbel;
 pub mod latency;
-pub mod measure;
 pub mod plan;
 pub mod projection;
 pub mod run;

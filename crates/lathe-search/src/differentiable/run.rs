@@ -171,7 +171,7 @@ impl Search {
         net.set_precision(precision);
         let [weights, architecture] = samplers(&task, &texts)?;
         let optimizer = Optimizer::new(training.rule()?, training, net.params());
-        let alphas: Vec<Vec<f64>> = net.options().map(|options| vec![0.0; options]).collect(); // uniform
+        let alphas = task.first_alphas();
         let search = &task.settings;
         let numbers = alphas.iter().map(Vec::len).sum();
         let small = Small {

@@ -38,6 +38,9 @@ pub struct SearchSettings {
     pub temperature_floor: f64,
     /// Weight of the latency loss.
     pub latency_weight: f64,
+    /// The probability that each slot begins with for the baseline's own block; 0 for options that begin equal, as in the
+    /// papers.
+    pub baseline_share: f64,
     /// Whether the architecture, where it breaks the target, gives way to the most probable one that meets it.
     pub project: bool,
 }
@@ -74,6 +77,7 @@ impl SearchSettings {
             annealing: 0.6,
             temperature_floor: 0.5,
             latency_weight: 1.0,
+            baseline_share: 0.0,
             project: true,
         };
         match preset {
@@ -108,6 +112,7 @@ impl SearchSettings {
         within("annealing", self.annealing, 1e-3, 1.0)?;
         within("temperature-floor", self.temperature_floor, 1e-3, 1e6)?;
         within("latency-weight", self.latency_weight, 0.0, 1e6)?;
+        within("baseline-share", self.baseline_share, 0.0, 0.999)?;
         if self.arch_samples == Sampling::Hard {
             return Err(Error::setting("arch-samples", "hard", "soft or straight_through, which have a gradient"));
         }

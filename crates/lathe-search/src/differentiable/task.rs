@@ -28,6 +28,24 @@ pub struct Task {
     pub settings: SearchSettings,
 }
 
+impl Task {
+    /// What the search begins with: options that are equal, or the baseline's own block before the others.
+    pub(super) fn first_alphas(&self) -> Vec<Vec<f64>> {
+        let share = self.settings.baseline_share;
+        let resolve = |block: &Block| block.kind.resolve(block, &self.frame);
+        let of_slot = |(s, options): (usize, &Vec<Block>)| {
+            let mut alphas = vec![0.0; options.len()];
+            let own = self.baseline.get(s).filter(|_| self.baseline.len() == self.slots.len()).map(resolve);
+            let own = options.iter().position(|option| Some(resolve(option)) == own);
+            if let Some(own) = own.filter(|_| share > 0.0 && options.len() > 1) {
+                alphas[own] = (share * (options.len() - 1) as f64 / (1.0 - share)).ln();
+            }
+            alphas
+        };
+        self.slots.iter().enumerate().map(of_slot).collect()
+    }
+}
+
 /// A task as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,4 +121,38 @@ pub(super) fn read(folder: &Path) -> Result<Task> {
     let baseline = notation::parse(&file.baseline, &REGISTRY)?;
     let frame = spec.model(&REGISTRY)?.frame;
     Ok(Task { frame, slots, baseline, table: file.table, training, settings: file.search })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gumbel::softmax;
+    use super::super::settings::Preset;
+    use super::*;
+    use lathe_core::Spec;
+
+    #[test]
+    fn a_search_may_begin_at_the_baseline() {
+        let spec = Spec::from_toml("backbone='gpt2'\nlayers='sf'\nd_model=16\nheads=2\ninner=32\nvocab=9").unwrap();
+        let model = spec.model(&REGISTRY).unwrap();
+        let parse = |text: &str| notation::parse(text, &REGISTRY).unwrap();
+        let task = |baseline_share: f64, baseline: &str| Task {
+            frame: model.frame.clone(),
+            slots: vec![parse("- s1 s2 f32"); 2],
+            baseline: parse(baseline),
+            table: Table { slots: vec![vec![0.0; 4]; 2], fixed: 1.0, baseline: 1.0 },
+            training: Settings::default(),
+            settings: SearchSettings { baseline_share, ..SearchSettings::preset(Preset::Planer, None) },
+        };
+        assert_eq!(task(0.0, "sf").first_alphas(), vec![vec![0.0; 4]; 2]);
+        let first = task(0.5, "sf").first_alphas();
+        for (alphas, own) in first.iter().zip([2, 3]) {
+            for (i, p) in softmax(alphas, 1.0).into_iter().enumerate() {
+                let expected = if i == own { 0.5 } else { 0.5 / 3.0 };
+                assert!((p - expected).abs() < 1e-12, "{p} {expected}");
+            }
+        }
+        // Neither a block that no slot offers nor a stack of another length has a slot to begin in.
+        assert_eq!(task(0.5, "s4 f8").first_alphas(), vec![vec![0.0; 4]; 2]);
+        assert_eq!(task(0.5, "sfs").first_alphas(), vec![vec![0.0; 4]; 2]);
+    }
 }

@@ -5,7 +5,9 @@
 //! plan.json       what was decided at the start
 //! table.json      what blocks cost
 //! search/         the differentiable search
-//! chosen.json     the architecture, after measuring it whole
+//! searched.json   what it gave, measured whole
+//! race/           short trainings of that and of plain ways to the same latency
+//! chosen.json     who won
 //! baseline/, found/, compare/NAME/    trained models
 //! measured.json   the trained models side by side
 //! report.html
@@ -18,4 +20,4 @@ mod stages;
 
 pub use options::with_head_width;
 pub use plan::{Plan, Target, steps_within};
-pub use stages::{Chosen, Compared, Job, Measured, PLAN, read_json};
+pub use stages::{Chosen, Compared, Job, Measured, PLAN, Runner, read_json};

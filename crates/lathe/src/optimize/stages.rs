@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use lathe_core::{Block, Model, Positions, Sampling, Space, Spec, notation};
 use lathe_model::folder::write_aside;
 use lathe_model::{REGISTRY, design};
+use lathe_search::differentiable::costs;
 use lathe_search::differentiable::latency::{Table as Costs, Target};
 use lathe_search::differentiable::projection::project;
 use lathe_search::differentiable::run::{self as searching, Event};
@@ -55,19 +56,51 @@ pub struct Try {
     pub measured: f64,
 }
 
+/// What the search gave, after measuring it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Searched {
+    /// The architecture.
+    pub layers: String,
+    /// The target as a share of the baseline's latency.
+    pub target: f64,
+    /// What its blocks sum up to, microseconds.
+    pub estimated_us: f64,
+    /// Everything that was measured on the way.
+    pub tries: Vec<Try>,
+    /// What the search itself gave, by the table alone.
+    pub estimated: f64,
+}
+
+/// An architecture in the race.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Runner {
+    /// Where it comes from.
+    pub name: String,
+    /// The architecture.
+    pub layers: String,
+    /// Its measured latency as a share of the baseline's.
+    pub measured: f64,
+    /// The loss on the text to validate on after a short training; none for what was too slow to run.
+    pub loss: Option<f64>,
+}
+
 /// The architecture to train, and how it was come by.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Chosen {
     /// The architecture.
     pub layers: String,
+    /// Where it comes from.
+    pub name: String,
     /// The target as a share of the baseline's latency.
     pub target: f64,
-    /// Whether its measurement met the target.
-    pub met: bool,
-    /// Everything that was measured on the way.
+    /// Everything that was measured on the way to what the search gave.
     pub tries: Vec<Try>,
     /// What the search itself gave, by the table alone.
     pub estimated: f64,
+    /// Who else was tried.
+    pub race: Vec<Runner>,
+    /// Steps of each training in the race.
+    pub race_steps: u32,
 }
 
 /// One setting of the comparison over batch sizes.
@@ -99,6 +132,9 @@ pub struct Measured {
     pub compared: Vec<Compared>,
 }
 
+/// Steps of the search and of each training in the race, as shares of a whole training's.
+const SEARCH_SHARE: f64 = 0.6;
+const RACE_SHARE: f64 = 0.25;
 /// How close to the target a measurement has to come from below, before a slower and better model is tried.
 const CLOSE: f64 = 0.95;
 /// The most architectures that are measured before one is chosen.
@@ -152,17 +188,9 @@ impl Job {
     /// The costs of a search: microseconds of each option, and of what stands around them.
     fn costs(&self, table: &Table) -> Result<Costs> {
         let frame = self.plan.workload.model(&self.baseline)?.frame;
-        let us = |part: Part| {
-            let entry =
-                table.get(&part.name).with_context(|| format!("table.json has nothing for {}", part.name.block));
-            entry.map(|entry| entry.latency_us.median)
-        };
-        let of = |block: &Block| us(Part::block(block, &frame));
-        let slot = |options: &Vec<Block>| options.iter().map(of).collect::<Result<Vec<f64>>>();
-        let slots = self.slots.iter().map(slot).collect::<Result<_>>()?;
-        let fixed = us(Part::frame(&frame))?;
-        let baseline = fixed + self.baseline.blocks.iter().map(of).sum::<Result<f64>>()?;
-        Ok(Costs { slots, fixed, baseline })
+        let blocks = self.slots[0].iter().chain(&self.baseline.blocks).copied();
+        let costs = costs::Costs::of_profile(table, blocks, &frame)?;
+        Ok(costs.table(&frame, &self.slots, &self.baseline.blocks, true)?)
     }
 
     /// The sum of the baseline's blocks and frame.
@@ -181,7 +209,6 @@ impl Job {
             lr: plan.lr,
             seed: plan.seed,
             precision: plan.precision.clone(),
-            eval_every: plan.steps.div_ceil(5),
             eval_tokens: 1 << 14,
             out: out.display().to_string(),
             ..Settings::default()
@@ -210,9 +237,15 @@ impl Job {
             slots: self.slots.clone(),
             baseline: self.baseline.blocks.clone(),
             table: self.costs(table)?,
-            training: self.training(Path::new("")),
-            // The papers' rate moves the architecture little in a run as short as these.
-            settings: SearchSettings { arch_lr: 0.1, ..SearchSettings::preset(Preset::Planer, Some(ratio)) },
+            training: Settings { steps: share_of(self.plan.steps, SEARCH_SHARE), ..self.training(Path::new("")) },
+            // The papers' rate moves the architecture little in a run as short as these, and weights that are drawn one
+            // time in eight learn little: the baseline's own blocks are drawn more often, and the architecture waits.
+            settings: SearchSettings {
+                arch_lr: 0.1,
+                arch_off: 0.3,
+                baseline_share: 0.5,
+                ..SearchSettings::preset(Preset::Planer, Some(ratio))
+            },
         })
     }
 
@@ -228,8 +261,8 @@ impl Job {
         found: &searching::Outcome,
         target: f64,
         progress: &mut Progress,
-    ) -> Result<Chosen> {
-        let path = self.out.join("chosen.json");
+    ) -> Result<Searched> {
+        let path = self.out.join("searched.json");
         if path.exists() {
             return read_json(&path);
         }
@@ -261,24 +294,132 @@ impl Job {
         let meets = tries.iter().filter(|one| one.measured <= target);
         let best = meets.max_by(|a, b| a.measured.total_cmp(&b.measured));
         let fastest = || tries.iter().min_by(|a, b| a.measured.total_cmp(&b.measured));
-        let chosen = best.or_else(fastest).context("nothing was measured")?.clone();
-        let met = chosen.measured <= target;
-        let chosen = Chosen { layers: chosen.layers, target, met, tries, estimated: found.estimated_latency };
+        let best = best.or_else(fastest).context("nothing was measured")?.clone();
+        let estimated_us = best.estimated * costs.baseline;
+        let searched =
+            Searched { layers: best.layers, target, estimated_us, tries, estimated: found.estimated_latency };
+        write_json(&path, &searched)?;
+        Ok(searched)
+    }
+
+    /// A short training of what the search gave and of plain ways to the same latency; the best of those that meet the target
+    /// is to be trained. A search as short as these is a guess, and a guess is worth a test.
+    pub fn race(&self, table: &Table, searched: &Searched, progress: &mut Progress) -> Result<Chosen> {
+        let path = self.out.join("chosen.json");
+        if path.exists() {
+            return read_json(&path);
+        }
+        let mut names = vec![("searched".to_string(), searched.layers.clone())];
+        for (name, layers) in self.plain(table, searched.estimated_us)? {
+            if !names.iter().any(|(_, known)| *known == layers) {
+                names.push((name, layers));
+            }
+        }
+        let measured = |layers: &String| -> Result<f64> {
+            let pair = pair::measure(&self.baseline, &self.model(layers)?, &self.plan.workload, CHOOSING / 2)?;
+            Ok(pair.second_ms.median / pair.first_ms.median)
+        };
+        let race_steps = share_of(self.plan.steps, RACE_SHARE);
+        let mut race = Vec::new();
+        for (name, layers) in names {
+            let measured = match searched.tries.iter().find(|one| one.layers == layers) {
+                Some(one) => one.measured,
+                None => measured(&layers)?,
+            };
+            let fast_enough = measured <= 1.01 * searched.target || name == "searched";
+            let mut watch = |event: run::Event<'_>| {
+                if let run::Event::Step(step) = event {
+                    progress.steps(&format!("trying {name}"), &layers, step.step.into(), step.steps.into());
+                }
+            };
+            let loss = match fast_enough {
+                true => {
+                    let settings = Settings { steps: race_steps, eval_every: race_steps, ..Settings::default() };
+                    let outcome = self.train_as(&format!("race/{name}"), &layers, settings, &mut watch)?;
+                    outcome.valid.map(|valid| valid.loss)
+                }
+                false => None,
+            };
+            race.push(Runner { name, layers, measured, loss });
+        }
+        progress.finish();
+        let ran = race.iter().filter_map(|one| Some((one.loss?, one)));
+        let (_, best) = ran.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &race[0]));
+        let chosen = Chosen {
+            layers: best.layers.clone(),
+            name: best.name.clone(),
+            target: searched.target,
+            tries: searched.tries.clone(),
+            estimated: searched.estimated,
+            race_steps,
+            race: race.clone(),
+        };
         write_json(&path, &chosen)?;
         Ok(chosen)
     }
 
+    /// Plain ways to a latency: fewer layers, and narrower ones.
+    fn plain(&self, table: &Table, limit_us: f64) -> Result<Vec<(String, String)>> {
+        let costs = self.costs(table)?;
+        let sum = |blocks: &[Block]| -> f64 {
+            let of = |block: &Block| {
+                let at = self.slots[0].iter().position(|option| self.same(option, block));
+                at.map_or(f64::INFINITY, |at| costs.slots[0][at])
+            };
+            costs.fixed + blocks.iter().map(of).sum::<f64>()
+        };
+        let mut ways = Vec::new();
+        // The most layers of the baseline that take no longer, or one block where even that does.
+        let n = self.baseline.blocks.len();
+        let length = (1..=n).rev().find(|&length| sum(&self.baseline.blocks[..length]) <= limit_us).unwrap_or(1);
+        ways.push(("layer-scaled".to_string(), notation::print(&self.baseline.blocks[..length])));
+        // All layers, with fewer heads and a narrower inner width, whatever uses the time best.
+        let kind =
+            |key: &str| self.slots[0].iter().filter(|option| option.kind.key() == key).copied().collect::<Vec<_>>();
+        let mut narrow: Option<(f64, Vec<Block>)> = None;
+        for attention in kind("attention") {
+            for ffn in kind("ffn") {
+                let swap = |block: &Block| match block.kind.key() {
+                    "attention" => attention,
+                    "ffn" => ffn,
+                    _ => *block,
+                };
+                let blocks: Vec<Block> = self.baseline.blocks.iter().map(swap).collect();
+                let cost = sum(&blocks);
+                if cost <= limit_us && narrow.as_ref().is_none_or(|(most, _)| cost > *most) {
+                    narrow = Some((cost, blocks));
+                }
+            }
+        }
+        ways.extend(narrow.map(|(_, blocks)| ("narrower".to_string(), notation::print(&blocks))));
+        Ok(ways)
+    }
+
+    /// Whether two blocks are the same, however they are written.
+    fn same(&self, a: &Block, b: &Block) -> bool {
+        let frame = &self.baseline.frame;
+        a.kind.resolve(a, frame) == b.kind.resolve(b, frame)
+    }
+
     /// Trains an architecture with the baseline's settings; one that is trained already gives its outcome again.
     pub fn train(&self, name: &str, layers: &str, screen: &mut Screen) -> Result<run::Outcome> {
+        let evaluations =
+            Settings { steps: self.plan.steps, eval_every: self.plan.steps.div_ceil(5), ..Settings::default() };
+        self.train_as(name, layers, evaluations, &mut |event| screen.show(event))
+    }
+
+    /// The same with the steps and evaluations of `settings`.
+    fn train_as(&self, name: &str, layers: &str, settings: Settings, watch: run::Watch<'_>) -> Result<run::Outcome> {
         let folder = self.out.join(name);
         if folder.join("run.toml").exists() {
-            return Ok(run::resume(&folder, &mut |event| screen.show(event))?);
+            return Ok(run::resume(&folder, watch)?);
         }
         if let Some(parent) = folder.parent() {
             std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
         }
         let spec = self.model(layers)?.spec();
-        Ok(run::begin(&self.training(&folder), &spec, &mut |event| screen.show(event))?)
+        let (steps, eval_every) = (settings.steps, settings.eval_every);
+        Ok(run::begin(&Settings { steps, eval_every, ..self.training(&folder) }, &spec, watch)?)
     }
 
     /// Other ways to about the same latency: the papers' rules, fewer layers, and random architectures.
@@ -293,23 +434,13 @@ impl Job {
         };
         let limit = sum(&self.model(&chosen.layers)?);
         let n = self.baseline.blocks.len();
-        let mut rivals = Vec::new();
+        let mut rivals = self.plain(table, limit)?;
         if let Ok(layers) = design::par(n, 5.0) {
             rivals.push(("par".to_string(), layers));
         }
         if let Ok(layers) = design::sandwich(n, n / 6) {
             rivals.push(("sandwich".to_string(), layers));
         }
-        // The most layers of the baseline that take no longer, or one block where even that does.
-        let first = |length: usize| Model::new(self.baseline.frame.clone(), self.baseline.blocks[..length].to_vec());
-        let mut scaled = first(1)?;
-        for length in 2..=n {
-            let model = first(length)?;
-            if sum(&model) <= limit {
-                scaled = model;
-            }
-        }
-        rivals.push(("layer-scaled".to_string(), scaled.layers()));
         // Random ones whose sum comes closest from below.
         let mut rng = ChaCha8Rng::seed_from_u64(self.plan.seed.into());
         for i in 1..=2 {
@@ -359,6 +490,10 @@ impl Job {
         write_json(&path, &measured)?;
         Ok(measured)
     }
+}
+
+fn share_of(steps: u32, share: f64) -> u32 {
+    ((f64::from(steps) * share) as u32).max(1)
 }
 
 /// The most probable architecture that costs at most `limit` and does not leave much of it unused: where the most

@@ -3,7 +3,9 @@
 use super::Action;
 use super::train::Screen;
 use crate::input::{self, Usage};
-use crate::optimize::{Chosen, Compared, Job, Measured, PLAN, Plan, Target, read_json, steps_within, with_head_width};
+use crate::optimize::{
+    Chosen, Compared, Job, Measured, PLAN, Plan, Runner, Target, read_json, steps_within, with_head_width,
+};
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::optimize::Page;
 use crate::progress::Progress;
@@ -92,6 +94,9 @@ struct Document {
     target: f64,
     target_met: bool,
     estimated_latency: f64,
+    /// Where the architecture comes from: the search, or a plain way that did better in the race.
+    from: String,
+    race: Vec<Runner>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     compared: Vec<Rival>,
     steps: u32,
@@ -246,11 +251,12 @@ impl Action for Optimize {
         stage(2, &format!("search: {} weight steps for a latency of {target:.2} of the baseline's", job.plan.steps));
         let found = job.search(&table, target, &mut progress)?;
         progress.finish();
-        let chosen = job.choose(&table, &found, target, &mut progress)?;
+        let searched = job.choose(&table, &found, target, &mut progress)?;
+        let chosen = job.race(&table, &searched, &mut progress)?;
         stage(3, &format!("train the baseline, {} steps", job.plan.steps));
         let mut screen = Screen::default();
         let baseline = job.train("baseline", &job.baseline.layers(), &mut screen)?;
-        stage(4, &format!("train what was found, {}", chosen.layers));
+        stage(4, &format!("train what was found ({}), {}", chosen.name, chosen.layers));
         let trained = job.train("found", &chosen.layers, &mut screen)?;
         let rivals = if job.plan.compare { job.rivals(&table, &chosen)? } else { Vec::new() };
         let mut of_rivals = Vec::new();
@@ -302,6 +308,8 @@ fn document(
         target: chosen.target,
         target_met: pair.second_ms.median <= chosen.target * pair.first_ms.median,
         estimated_latency: chosen.estimated,
+        from: chosen.name.clone(),
+        race: chosen.race.clone(),
         compared: compared.collect(),
         steps: job.plan.steps,
         seconds: began.elapsed().as_secs_f64(),

@@ -2,20 +2,21 @@
 
 use crate::input::{self, Usage};
 use crate::output::{self, BOLD, DIM, Table};
+use crate::profiler::TableArgs;
 use crate::progress::Progress;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser, ValueEnum};
 use lathe_core::model::Key;
-use lathe_core::{Block, Frame};
+use lathe_core::{Block, Frame, Model, Space};
 use lathe_model::REGISTRY;
 use lathe_search::differentiable::costs::Costs;
 use lathe_search::differentiable::gumbel::{Relaxation, Sampling};
 use lathe_search::differentiable::latency::Target;
-use lathe_search::differentiable::measure::{Conditions, measure_options};
 use lathe_search::differentiable::run::{self, Event, Outcome};
 use lathe_search::differentiable::search::Found;
 use lathe_search::differentiable::settings::{Preset, SearchSettings};
 use lathe_search::differentiable::task::Task;
+use lathe_search::workload::Workload;
 use lathe_train::settings::{KEYS, Settings};
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 SPACE has a frame of its own and choices of one block per place, as par, planer_wt103, planer_enwik8 and cpu have.
 The target is a share of the baseline's estimate, which is a sum over a table of measured blocks: --table names one,
-without it each block is measured first. DIR gets the record, checkpoints, found.toml (a model file to train) and
+without it this machine's profile is taken, or made. DIR gets the record, checkpoints, found.toml (a model file to train) and
 result.json; a search that was stopped goes on with --resume, to the same bits.
 
 Examples:
@@ -46,7 +47,7 @@ pub struct Differentiable {
     /// Whose protocol: planer (latency loss, hard samples for weights) or par (cross-entropy only, mixtures)
     #[arg(long, value_enum, default_value = "planer")]
     preset: PresetName,
-    /// Latencies of blocks (JSON: blocks, each with block and latency_us.median; frame_us) [measured now]
+    /// Latencies of blocks, as `lathe profile --out` writes them [default: this machine's profile]
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
     /// Leave embedding and output out of estimates, as the papers do
@@ -94,6 +95,9 @@ pub struct Differentiable {
     /// Weight of the latency loss [default: planer 1, par 0]
     #[arg(long, help_heading = PROTOCOL)]
     latency_weight: Option<f64>,
+    /// Probability that each slot begins with for the baseline's own block [default: all options equal]
+    #[arg(long, help_heading = PROTOCOL)]
+    baseline_share: Option<f64>,
     /// Take the most probable options even where together they break the target
     #[arg(long, help_heading = PROTOCOL)]
     no_projection: bool,
@@ -222,7 +226,7 @@ impl Differentiable {
         settings.check()?;
         let frame = frame.clone();
         let baseline = space.baseline.blocks.clone();
-        let costs = self.costs(&frame, &slots, &baseline, &training)?;
+        let costs = self.costs(&space, &frame, &slots, &training)?;
         let table = costs.table(&frame, &slots, &baseline, !self.blocks_only)?;
         Ok(Task { frame, slots, baseline, table, training, settings })
     }
@@ -244,6 +248,7 @@ impl Differentiable {
         number(&mut settings.annealing, self.annealing);
         number(&mut settings.temperature_floor, self.temperature_floor);
         number(&mut settings.latency_weight, self.latency_weight);
+        number(&mut settings.baseline_share, self.baseline_share);
         settings.relaxation = match self.relaxation {
             Some(RelaxationName::Gumbel) => Relaxation::Gumbel,
             Some(RelaxationName::Softmax) => Relaxation::Softmax,
@@ -255,17 +260,20 @@ impl Differentiable {
         settings
     }
 
-    /// The latencies of a file, or measured.
-    fn costs(&self, frame: &Frame, slots: &[Vec<Block>], baseline: &[Block], training: &Settings) -> Result<Costs> {
+    /// The latencies of a file, or of a profile.
+    fn costs(&self, space: &Space, frame: &Frame, slots: &[Vec<Block>], training: &Settings) -> Result<Costs> {
         let (batch, seq) = (self.measure_batch, self.measure_seq.unwrap_or(frame.tgt_len));
         if let Some(path) = &self.table {
-            let text = input::read_text(path)?;
+            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
             return Ok(Costs::read(&text, &path.display().to_string(), frame, &REGISTRY, (batch, seq))?);
         }
-        output::tell(format_args!("measuring blocks, batch {batch}, {seq} tokens"));
-        let blocks: Vec<Block> = slots.iter().flatten().chain(baseline).copied().collect();
-        let conditions = Conditions { batch, seq, precision: training.precision()?, rounds: 15 };
-        Ok(measure_options(frame, &blocks, conditions)?)
+        let precision = training.precision()?;
+        let workload = Workload { batch, seq: Some(seq), precision, ..Workload::default() };
+        let baseline = std::slice::from_ref(&space.baseline);
+        let profiled = TableArgs::default().table(space, baseline, &workload, &mut Progress::default())?;
+        let model = Model { frame: frame.clone(), blocks: Vec::new() };
+        let blocks = slots.iter().flatten().chain(&space.baseline.blocks).copied();
+        Ok(Costs::of_profile(&profiled.table, blocks, &workload.model(&model)?.frame)?)
     }
 }
 
