@@ -24,7 +24,7 @@ pub const MODELS: &[Shipped] = ship!("models":
     "transformer_xl_large", "sandwich_large", "par_large",
     "transformer_xl_24b", "sandwich_24b", "sandwich_24b_text8", "par_24b",
     "gpt2_small", "lts_gpt2", "opt_350m",
-    "small_transformer_xl", "small_gpt2",
+    "small_transformer_xl", "small_gpt2", "deep_transformer_xl",
 );
 
 /// Search spaces of the papers, and ours.

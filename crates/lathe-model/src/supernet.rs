@@ -131,21 +131,34 @@ impl SuperNet {
         Model { frame: self.frame.clone(), blocks }
     }
 
-    /// The plain network of one option per slot, with its weights from here.
-    pub fn network(&self, choice: &[usize]) -> Result<Network> {
-        let mut network = Network::unfilled(self.model(choice))?;
+    /// Where the parameters of one option per slot stand, in the order of the computation, which is also a plain network's.
+    fn places(&self, choice: &[usize]) -> Vec<usize> {
         let of_slots = self.slots.first().map_or(0, |slot| slot[0].params.start);
         let after = self.slots.last().and_then(|slot| slot.last()).map_or(0, |last| last.params.end);
         let chosen = self.slots.iter().zip(choice).flat_map(|(choices, &option)| choices[option].params.clone());
-        // Both have their parameters in the order of the computation.
-        let order = (0..of_slots).chain(chosen).chain(after..self.params.iter().len());
+        (0..of_slots).chain(chosen).chain(after..self.params.iter().len()).collect()
+    }
+
+    /// The plain network of one option per slot, with its weights from here.
+    pub fn network(&self, choice: &[usize]) -> Result<Network> {
+        let mut network = Network::unfilled(self.model(choice))?;
         let all: Vec<&Param> = self.params.iter().collect();
-        for (to, from) in network.params_mut().zip(order) {
+        for (to, from) in network.params_mut().zip(self.places(choice)) {
             assert_eq!(to.shape, all[from].shape, "{} and {}", to.name, all[from].name);
             to.data.clone_from(&all[from].data);
         }
         network.set_precision(self.precision);
         Ok(network)
+    }
+
+    /// Takes the weights of a plain network of one option per slot; all other options keep theirs.
+    pub fn adopt(&mut self, choice: &[usize], network: &Network) {
+        let places = self.places(choice);
+        let mut all: Vec<&mut Param> = self.params.iter_mut().collect();
+        for (from, to) in network.params().iter().zip(places) {
+            assert_eq!(from.shape, all[to].shape, "{} and {}", from.name, all[to].name);
+            all[to].data.clone_from(&from.data);
+        }
     }
 
     /// The hidden states for the output layer, and what the slots and the upper end keep.

@@ -163,6 +163,7 @@ impl Search {
         };
         let texts = Texts::open(&folder.join("data"), training, &mut told)?;
         let mut net = SuperNet::new(task.frame.clone(), &task.slots, training.seed.into())?;
+        task.take_first_weights(&mut net)?;
         check_vocab(&net.model(&vec![0; task.slots.len()]), texts.tokenizer.vocab(), &mut told)?;
         let precision = training.precision()?;
         if let Some(warning) = precision.warning() {

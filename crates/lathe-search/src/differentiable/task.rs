@@ -4,7 +4,7 @@ use super::latency::{Table, Target};
 use super::settings::SearchSettings;
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model, notation};
-use lathe_model::REGISTRY;
+use lathe_model::{REGISTRY, SuperNet, folder};
 use lathe_train::checkpoint;
 use lathe_train::settings::{self, ModelEntry, Settings};
 use serde::{Deserialize, Serialize};
@@ -29,20 +29,44 @@ pub struct Task {
 }
 
 impl Task {
+    /// The option of each slot that is the baseline's own block there, where there is one.
+    fn own_options(&self) -> Vec<Option<usize>> {
+        let resolve = |block: &Block| block.kind.resolve(block, &self.frame);
+        let of_slot = |(s, options): (usize, &Vec<Block>)| {
+            let own = self.baseline.get(s).filter(|_| self.baseline.len() == self.slots.len()).map(resolve)?;
+            options.iter().position(|option| resolve(option) == own)
+        };
+        self.slots.iter().enumerate().map(of_slot).collect()
+    }
+
     /// What the search begins with: options that are equal, or the baseline's own block before the others.
     pub(super) fn first_alphas(&self) -> Vec<Vec<f64>> {
         let share = self.settings.baseline_share;
-        let resolve = |block: &Block| block.kind.resolve(block, &self.frame);
-        let of_slot = |(s, options): (usize, &Vec<Block>)| {
+        let of_slot = |(options, own): (&Vec<Block>, Option<usize>)| {
             let mut alphas = vec![0.0; options.len()];
-            let own = self.baseline.get(s).filter(|_| self.baseline.len() == self.slots.len()).map(resolve);
-            let own = options.iter().position(|option| Some(resolve(option)) == own);
             if let Some(own) = own.filter(|_| share > 0.0 && options.len() > 1) {
                 alphas[own] = (share * (options.len() - 1) as f64 / (1.0 - share)).ln();
             }
             alphas
         };
-        self.slots.iter().enumerate().map(of_slot).collect()
+        self.slots.iter().zip(self.own_options()).map(of_slot).collect()
+    }
+
+    /// Gives the baseline's options the weights of the folder that training begins with, if it names one.
+    pub(super) fn take_first_weights(&self, net: &mut SuperNet) -> Result<()> {
+        let init = &self.training.init;
+        if init.is_empty() {
+            return Ok(());
+        }
+        let own: Option<Vec<usize>> = self.own_options().into_iter().collect();
+        let Some(own) = own else {
+            let expected = "weights of the baseline, with a space whose every slot offers the baseline's block";
+            return Err(Error::setting("init", init, expected));
+        };
+        let model = Model::new(self.frame.clone(), self.baseline.clone())?;
+        let network = folder::load_as(Path::new(init), model).map_err(lathe_train::Error::from)?;
+        net.adopt(&own, &network);
+        Ok(())
     }
 }
 

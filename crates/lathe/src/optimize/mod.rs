@@ -1,14 +1,15 @@
-//! The main job, stage by stage: profile, search, choose by measurement, train, measure, report. Each stage leaves a file
+//! The main job, stage by stage: profile, train, search, choose by measurement, train, measure, report. Each stage leaves a file
 //! in the folder; what is there is not done again, so that a job that was killed goes on and ends as it would have.
 //!
 //! ```text
 //! plan.json       what was decided at the start
 //! table.json      what blocks cost
-//! search/         the differentiable search
+//! baseline/       the model, trained
+//! search/         the differentiable search, from its weights
 //! searched.json   what it gave, measured whole
 //! race/           short trainings of that and of plain ways to the same latency
 //! chosen.json     who won
-//! baseline/, found/, compare/NAME/    trained models
+//! found/, compare/NAME/    trained from scratch, as the baseline was
 //! measured.json   the trained models side by side
 //! report.html
 //! ```
@@ -20,4 +21,4 @@ mod stages;
 
 pub use options::with_head_width;
 pub use plan::{Plan, Target, steps_within};
-pub use stages::{Chosen, Compared, Job, Measured, PLAN, Runner, read_json};
+pub use stages::{BASELINE, Chosen, Compared, Job, Measured, PLAN, Runner, read_json};

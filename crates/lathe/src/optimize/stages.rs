@@ -30,6 +30,8 @@ use std::time::Duration;
 /// The file of the plan.
 pub const PLAN: &str = "plan.json";
 const TABLE: &str = "table.json";
+/// The folder of the baseline.
+pub const BASELINE: &str = "baseline";
 
 /// An optimisation at work.
 pub struct Job {
@@ -135,6 +137,8 @@ pub struct Measured {
 /// Steps of the search and of each training in the race, as shares of a whole training's.
 const SEARCH_SHARE: f64 = 0.6;
 const RACE_SHARE: f64 = 0.25;
+/// The search's learning rate, as a share of a training's.
+const SEARCH_RATE: f64 = 0.5;
 /// How close to the target a measurement has to come from below, before a slower and better model is tried.
 const CLOSE: f64 = 0.95;
 /// The most architectures that are measured before one is chosen.
@@ -237,12 +241,18 @@ impl Job {
             slots: self.slots.clone(),
             baseline: self.baseline.blocks.clone(),
             table: self.costs(table)?,
-            training: Settings { steps: share_of(self.plan.steps, SEARCH_SHARE), ..self.training(Path::new("")) },
-            // The papers' rate moves the architecture little in a run as short as these, and weights that are drawn one
-            // time in eight learn little: the baseline's own blocks are drawn more often, and the architecture waits.
+            // A super net that learns from scratch learns late what attention is good for, later than a run as short as
+            // these lasts. So it begins with the trained baseline, whose blocks are also the most probable at first.
+            training: Settings {
+                steps: share_of(self.plan.steps, SEARCH_SHARE),
+                init: self.out.join(BASELINE).display().to_string(),
+                lr: SEARCH_RATE * self.plan.lr,
+                ..self.training(Path::new(""))
+            },
+            // The papers' rate moves the architecture little in so few steps.
             settings: SearchSettings {
                 arch_lr: 0.1,
-                arch_off: 0.3,
+                arch_off: 0.2,
                 baseline_share: 0.5,
                 ..SearchSettings::preset(Preset::Planer, Some(ratio))
             },

@@ -4,7 +4,7 @@ use super::Action;
 use super::train::Screen;
 use crate::input::{self, Usage};
 use crate::optimize::{
-    Chosen, Compared, Job, Measured, PLAN, Plan, Runner, Target, read_json, steps_within, with_head_width,
+    BASELINE, Chosen, Compared, Job, Measured, PLAN, Plan, Runner, Target, read_json, steps_within, with_head_width,
 };
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::optimize::Page;
@@ -40,7 +40,7 @@ Examples:
 )]
 pub struct Optimize {
     /// Model file, model folder or shipped name
-    #[arg(long, default_value = "small_transformer_xl")]
+    #[arg(long, default_value = "deep_transformer_xl")]
     model: String,
     /// Text to learn: a file, a folder, either with .gz, or builtin
     #[arg(long, default_value = "builtin")]
@@ -66,7 +66,7 @@ pub struct Optimize {
     #[arg(long, default_value_t = 10.0, value_name = "MINUTES")]
     budget: f64,
     /// Sequences of a training step
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     train_batch: u32,
     /// Highest learning rate [default: 0.003, less for wide models]
     #[arg(long)]
@@ -224,9 +224,9 @@ impl Optimize {
         let precision = self.train_precision;
         let workload = Workload { mode: Mode::Train, batch: self.train_batch, precision, ..Workload::default() };
         let mut step = workload.whole(model.clone(), 0)?;
-        step();
+        (0..3).for_each(|_| step());
         let mut times = Vec::new();
-        for _ in 0..5 {
+        for _ in 0..9 {
             let start = Instant::now();
             step();
             times.push(start.elapsed().as_secs_f64());
@@ -248,14 +248,15 @@ impl Action for Optimize {
         let table = job.profile(&mut progress)?;
         let target = job.plan.target.ratio(job.latency_ms(&table)?);
         job.begin(&table, target)?;
-        stage(2, &format!("search: {} weight steps for a latency of {target:.2} of the baseline's", job.plan.steps));
+        stage(2, &format!("train the baseline, {} steps", job.plan.steps));
+        let mut screen = Screen::default();
+        let baseline = job.train(BASELINE, &job.baseline.layers(), &mut screen)?;
+        screen.finish();
+        stage(3, &format!("search for a latency of {target:.2} of the baseline's, and try what is found"));
         let found = job.search(&table, target, &mut progress)?;
         progress.finish();
         let searched = job.choose(&table, &found, target, &mut progress)?;
         let chosen = job.race(&table, &searched, &mut progress)?;
-        stage(3, &format!("train the baseline, {} steps", job.plan.steps));
-        let mut screen = Screen::default();
-        let baseline = job.train("baseline", &job.baseline.layers(), &mut screen)?;
         stage(4, &format!("train what was found ({}), {}", chosen.name, chosen.layers));
         let trained = job.train("found", &chosen.layers, &mut screen)?;
         let rivals = if job.plan.compare { job.rivals(&table, &chosen)? } else { Vec::new() };
