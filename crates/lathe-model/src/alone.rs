@@ -26,10 +26,10 @@ pub struct AloneState {
 }
 
 impl Alone {
-    /// The block as it would be in a model of this frame, with fresh weights.
+    /// The block as it would be in a model of this frame, with fresh weights that repeat after a while.
     pub fn new(block: &Block, frame: &Frame, seed: u64) -> Result<Self> {
         block.kind.check(block, frame)?;
-        let mut builder = Builder::new(seed);
+        let mut builder = Builder::rough(seed);
         let names = Names { layer: "block".into(), index: 0, blocks: 1 };
         let layer = Layer::build(block, frame, &names, &mut builder);
         Ok(Self { params: builder.finish(), layer, frame: frame.clone() })

@@ -170,17 +170,24 @@ pub struct Builder {
     ids: HashMap<String, ParamId>,
     /// `None`: parameters have shapes but no values.
     seed: Option<u64>,
+    /// Values repeat after a while, which is all that a measurement needs and much sooner done.
+    rough: bool,
 }
 
 impl Builder {
     /// Begins with no parameters.
     pub fn new(seed: u64) -> Self {
-        Self { params: Params::default(), ids: HashMap::new(), seed: Some(seed) }
+        Self { params: Params::default(), ids: HashMap::new(), seed: Some(seed), rough: false }
+    }
+
+    /// Makes parameters whose values repeat after a while: for measurements.
+    pub fn rough(seed: u64) -> Self {
+        Self { rough: true, ..Self::new(seed) }
     }
 
     /// Makes parameters without values, which come from a file.
     pub fn unfilled() -> Self {
-        Self { params: Params::default(), ids: HashMap::new(), seed: None }
+        Self { params: Params::default(), ids: HashMap::new(), seed: None, rough: false }
     }
 
     /// A parameter. Its values depend on the seed and its name alone.
@@ -190,6 +197,14 @@ impl Builder {
         let data = match (self.seed, init) {
             (None, _) => Vec::new(),
             (_, Init::Constant(value)) => vec![value; len],
+            (Some(seed), Init::Normal(mean, deviation)) if self.rough => {
+                let some = normal(seed, &name, len.min(ROUGH), mean, deviation);
+                let mut data = Vec::with_capacity(len);
+                while data.len() < len {
+                    data.extend_from_slice(&some[..some.len().min(len - data.len())]);
+                }
+                data
+            }
             (Some(seed), Init::Normal(mean, deviation)) => normal(seed, &name, len, mean, deviation),
         };
         let id = ParamId(self.params.list.len());
@@ -208,6 +223,9 @@ impl Builder {
         self.params
     }
 }
+
+/// Values of a rough parameter before they repeat; odd, so that no two rows are the same.
+const ROUGH: usize = (1 << 16) - 1;
 
 /// Normal numbers from a generator of their own (Box and Muller), in pieces that threads share.
 fn normal(seed: u64, name: &str, len: usize, mean: f32, deviation: f32) -> Vec<f32> {

@@ -115,7 +115,7 @@ impl Workload {
     pub fn whole(&self, model: Model, seed: u64) -> Result<Job> {
         let (batch, len) = (self.batch as usize, model.frame.tgt_len as usize);
         let (vocab, positions) = (model.frame.vocab, model.frame.backbone.positions);
-        let mut network = Network::new(model, seed)?;
+        let mut network = Network::rough(model, seed)?;
         network.set_precision(self.precision);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.random_range(0..vocab)).collect() };

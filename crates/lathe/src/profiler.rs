@@ -1,6 +1,7 @@
 //! Tables of this machine: taken from the cache where they are of this machine and this setting, measured otherwise.
 
 use crate::output;
+use crate::picture::short_name;
 use crate::progress::Progress;
 use crate::workload;
 use anyhow::{Context, Result};
@@ -116,13 +117,13 @@ fn warn(entries: &[profile::Entry], noise: Noise, progress: &mut Progress) {
             100.0 * others
         ));
     }
-    let wide: Vec<&str> = entries
+    let wide: Vec<String> = entries
         .iter()
         .filter(|entry| entry.latency_us.spread() > WIDE)
-        .map(|entry| entry.name.block.as_str())
+        .map(|entry| short_name(&entry.name.block))
         .collect();
     if !wide.is_empty() {
-        let some = wide.iter().take(5).copied().collect::<Vec<_>>().join(", ");
+        let some = wide[..wide.len().min(5)].join(", ");
         let more = if wide.len() > 5 { ", ..." } else { "" };
         progress.say(&format!(
             "warning: the machine is too noisy for {} of {} figures (intervals wider than {:.0} % of the median): {some}{more}",

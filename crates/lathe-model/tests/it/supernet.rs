@@ -204,3 +204,25 @@ fn a_slot_without_options_is_an_error() {
     let error = SuperNet::new(frame, &[Vec::new()], 0).err().unwrap().to_string();
     assert_eq!(error, "slot 1: found no option; expected at least one");
 }
+
+#[test]
+fn a_super_net_takes_the_weights_of_a_plain_network() {
+    for frame in FRAMES {
+        let (from, mut to) = (supernet(frame), supernet(frame));
+        to.params_mut().for_each(|param| param.data.iter_mut().for_each(|x| *x += 1.0));
+        let (chosen, other) = ([0, 2, 1], [1, 0, 3]);
+        let network = from.network(&chosen).unwrap();
+        let before = to.network(&other).unwrap();
+        to.adopt(&chosen, &network);
+        let same = |a: &lathe_model::Network, b: &lathe_model::Network| {
+            a.params().iter().zip(b.params().iter()).filter(|(a, b)| a.data == b.data).count()
+        };
+        let all = network.params().iter().count();
+        assert_eq!(same(&network, &to.network(&chosen).unwrap()), all);
+        // Other options keep their own; only what stands around the slots is shared.
+        let kept = to.network(&other).unwrap();
+        let shared =
+            kept.params().iter().filter(|param| !param.name.contains(".h.") && !param.name.contains(".layers."));
+        assert_eq!(same(&before, &kept), kept.params().iter().count() - shared.count());
+    }
+}

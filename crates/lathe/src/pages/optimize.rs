@@ -3,7 +3,7 @@
 use super::{page, write};
 use crate::optimize::{Chosen, Job, Measured, Plan};
 use anyhow::{Context, Result};
-use lathe_core::{Block, Setting, notation};
+use lathe_core::{Setting, notation};
 use lathe_model::{REGISTRY, count, folder};
 use lathe_search::profile::{FRAME, Machine, Table};
 use lathe_train::data::Tokenizer;
@@ -157,7 +157,7 @@ impl Page<'_> {
             .blocks
             .iter()
             .map(|entry| BlockCost {
-                block: short_name(&entry.name.block),
+                block: crate::picture::short_name(&entry.name.block),
                 us: entry.latency_us.median,
                 low: entry.latency_us.low,
                 high: entry.latency_us.high,
@@ -167,20 +167,6 @@ impl Page<'_> {
         blocks.sort_by(|a, b| (a.block == FRAME).cmp(&(b.block == FRAME)).then(b.us.total_cmp(&a.us)));
         blocks
     }
-}
-
-/// A block as short as its first knob tells it.
-fn short_name(block: &str) -> String {
-    let Ok(blocks) = notation::parse(block, &REGISTRY) else { return block.into() };
-    let Some(first): Option<&Block> = blocks.first() else { return block.into() };
-    let mut short = Block::new(first.kind);
-    let shown = if first.kind.key() == "moe" { 3 } else { 1 };
-    for (i, _, value) in first.knobs().take(shown) {
-        if let Some(value) = value {
-            short.set(i, value);
-        }
-    }
-    format!("{short:?}")
 }
 
 /// What a trained model writes.

@@ -3,6 +3,7 @@
 use super::Action;
 use crate::input;
 use crate::output::{self, BOLD, DIM, Table as Rows, bytes};
+use crate::picture::short_name;
 use crate::profiler::{self, TableArgs};
 use crate::progress::Progress;
 use crate::workload::WorkloadArgs;
@@ -223,7 +224,7 @@ impl Document<'_> {
             let latency = entry.latency_us;
             let bar = "█".repeat((20.0 * latency.median / slowest).round() as usize);
             rows.row([
-                entry.name.block.clone(),
+                short_name(&entry.name.block),
                 entry.d_model.to_string(),
                 format!("{:.1}", latency.median),
                 format!("[{:.1}, {:.1}]", latency.low, latency.high),

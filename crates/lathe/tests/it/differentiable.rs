@@ -50,6 +50,27 @@ fn a_differentiable_search_ends_with_an_architecture_that_meets_its_target() {
     let par = run(&["--preset", "par", "--rounds", "2"]);
     assert!(par["target"].is_null() && par["estimated_latency"].is_f64(), "{par}");
 
+    // From the weights of the baseline, whose blocks are the most probable at first; where no slot offers one, an error.
+    let trained = folder.path().join("trained").display().to_string();
+    let model = file(
+        "model.toml",
+        SPACE.split("[[slots]]").next().and_then(|text| text.split_once("[baseline]")).expect("a model").1,
+    );
+    json(&["train", "--model", &model, "--data", "builtin:0.1", "--steps", "2", "--batch", "4", "--out", &trained]);
+    let init = ["--target-latency", "0.9", "--table", &table, "--init", &trained, "--baseline-share", "0.5"];
+    assert!(run(&init)["loss"].as_f64() > Some(0.0));
+    let narrow = file("narrow.toml", &SPACE.replace(r#""f", "#, r#""f8", "#));
+    let narrow = ["search", "differentiable", &narrow, "--data", "builtin:0.1", "--steps", "2"];
+    let (code, error) = fails(
+        &[&narrow, init.as_slice()]
+            .concat()
+            .iter()
+            .filter(|&&arg| arg != "--table" && arg != table)
+            .copied()
+            .collect::<Vec<_>>(),
+    );
+    assert!(code == 2 && error.contains("a space whose every slot offers the baseline's block"), "{error}");
+
     let (code, error) = refused(&["--target-latency", "0.1", "--table", &table]);
     assert!(
         error.contains("target-latency: found 0.1, which no architecture meets; expected at least 0.2,"),

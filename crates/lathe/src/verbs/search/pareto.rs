@@ -76,6 +76,9 @@ pub struct Pareto {
     /// Whole models to fit the correction of the blocks' sum to
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     models: u32,
+    /// The most points of the frontier to measure whole, spread over its qualities; 0 for all
+    #[arg(long, default_value_t = 80, value_name = "N")]
+    most_measured: usize,
     /// Take predictions for the frontier, too, and measure nothing whole
     #[arg(long)]
     no_measure: bool,
@@ -160,7 +163,7 @@ impl Pareto {
     /// What tells this search from others: a folder holds one.
     fn identity(&self, space: &Space) -> String {
         format!(
-            "space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {}\n",
+            "space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {}\n",
             self.space,
             space.size(),
             self.workload.workload(),
@@ -173,6 +176,7 @@ impl Pareto {
             self.max_memory_mb,
             self.measure_all,
             self.models,
+            self.most_measured,
             self.no_measure
         )
     }
@@ -203,7 +207,10 @@ impl Action for Pareto {
             },
         )?;
         progress.finish();
-        let found = best(&evaluated, &plan, self.hull);
+        let mut found = best(&evaluated, &plan, self.hull);
+        if self.most_measured > 0 && found.len() > self.most_measured {
+            found = spread(found, &evaluated, &plan, self.most_measured);
+        }
 
         // What counts is measured whole: the frontier, and the baselines beside it.
         let all = (found.len() + baselines.len()) as u64;
@@ -352,6 +359,13 @@ fn point(one: &Evaluated, predicted: Prediction) -> Point {
         predicted_latency_ms: predicted.latency_ms,
         values: one.values.clone(),
     }
+}
+
+/// As many of the points as are wanted, evenly by rank of quality, the best and the worst among them.
+fn spread(mut found: Vec<usize>, evaluated: &[Evaluated], plan: &Plan, most: usize) -> Vec<usize> {
+    found.sort_by(|&a, &b| evaluated[a].costs(plan)[0].total_cmp(&evaluated[b].costs(plan)[0]));
+    let last = found.len() - 1;
+    (0..most).map(|i| found[if most > 1 { i * last / (most - 1) } else { 0 }]).collect()
 }
 
 /// The baseline with 1 to 16 layers: what people do without a search.
