@@ -49,7 +49,7 @@ simd! {
     }
 }
 
-/// [`forward`] as a graph: p is [n], and each output of any one shape.
+/// [`forward`] as a graph: p is (n), and each output of any one shape.
 pub fn composed(p: &Tensor, outputs: &[&Tensor]) -> Result<Tensor> {
     let terms = outputs.iter().enumerate().map(|(i, output)| output.broadcast_mul(&p.get(i)?));
     terms.reduce(|sum, term| sum? + term?).unwrap_or_else(|| p.zeros_like())

@@ -4,7 +4,7 @@
 //! Maximise sum over slots of ln P_i, subject to fixed + sum of Lat_i <= limit: a knapsack with one pick per slot.
 //! Slot by slot the partial architectures are kept that nothing cheaper beats in probability, so that the result is
 //! exact; partial ones that cannot meet the limit any more, or cannot beat an architecture that is known, are let go.
-//! Only where more than [`MOST`] are left are they thinned out, and the result says that it is no longer exact.
+//! Only where more than `MOST` are left are they thinned out, and the result says that it is no longer exact.
 
 use super::latency::Table;
 
