@@ -231,6 +231,7 @@ impl Job {
         if folder.join("search.json").exists() {
             return Ok(searching::resume(&folder, &mut watch)?);
         }
+        clear(&folder)?;
         Ok(searching::begin(&self.task(table, target)?, &folder, &mut watch)?)
     }
 
@@ -424,9 +425,7 @@ impl Job {
         if folder.join("run.toml").exists() {
             return Ok(run::resume(&folder, watch)?);
         }
-        if let Some(parent) = folder.parent() {
-            std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        }
+        clear(&folder)?;
         let spec = self.model(layers)?.spec();
         let (steps, eval_every) = (settings.steps, settings.eval_every);
         Ok(run::begin(&Settings { steps, eval_every, ..self.training(&folder) }, &spec, watch)?)
@@ -499,6 +498,17 @@ impl Job {
         let measured = Measured { pair, sweep, compared };
         write_json(&path, &measured)?;
         Ok(measured)
+    }
+}
+
+/// Removes what a stage left that was killed before it had begun, and makes the folder above it.
+fn clear(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    match folder.parent() {
+        Some(parent) => std::fs::create_dir_all(parent).with_context(|| parent.display().to_string()),
+        None => Ok(()),
     }
 }
 

@@ -82,6 +82,7 @@ fn a_job_that_is_killed_goes_on() {
         if out.status.success() {
             break serde_json::from_slice::<Value>(&out.stdout).expect("JSON");
         }
+        assert_eq!(out.status.code(), None, "it ends by itself only when it is done");
         wait = wait * 3 / 2;
     };
     // What the stages left is what the end tells.

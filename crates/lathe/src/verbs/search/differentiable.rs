@@ -141,9 +141,8 @@ struct TrainingFlags {
     settings: Vec<(&'static Key, String)>,
 }
 
-/// Settings of runs that have no meaning here: a search neither begins with weights nor evaluates.
-const WITHOUT_MEANING: &[&str] =
-    &["valid", "init", "accumulate", "eval_every", "eval_tokens", "patience", "tensorboard"];
+/// Settings of runs that have no meaning here: a search does not evaluate.
+const WITHOUT_MEANING: &[&str] = &["valid", "accumulate", "eval_every", "eval_tokens", "patience", "tensorboard"];
 
 fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(|key| !WITHOUT_MEANING.contains(&key.name))
@@ -271,7 +270,7 @@ impl Differentiable {
         let workload = Workload { batch, seq: Some(seq), precision, ..Workload::default() };
         let baseline = std::slice::from_ref(&space.baseline);
         let profiled = TableArgs::default().table(space, baseline, &workload, &mut Progress::default())?;
-        let model = Model { frame: frame.clone(), blocks: Vec::new() };
+        let model = Model { frame: frame.clone(), blocks: space.baseline.blocks.clone() };
         let blocks = slots.iter().flatten().chain(&space.baseline.blocks).copied();
         Ok(Costs::of_profile(&profiled.table, blocks, &workload.model(&model)?.frame)?)
     }
