@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as temporary:
         command = ["--resume", str(killed)] if (killed / "run.toml").exists() else [*FLAGS, "--out", str(killed)]
         process = subprocess.Popen([args.lathe, "train", *command, "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if kills < args.kills:
-            time.sleep(rng.uniform(0.02, 3 * seconds / args.kills))
+            time.sleep(rng.uniform(0.02, 1.4 * seconds / args.kills))
             process.send_signal(signal.SIGKILL)
             died = process.wait() == -signal.SIGKILL
             kills += died
