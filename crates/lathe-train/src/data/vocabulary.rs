@@ -24,7 +24,7 @@ pub(super) const END_OF_LINE: &str = "<eos>";
 /// Any word that the vocabulary does not have.
 const UNKNOWN: &str = "<unk>";
 /// Bytes of text that merges are learnt from, at most; of a longer text, evenly spread pieces.
-pub const SAMPLE: u64 = 64 << 20;
+pub const SAMPLE: u64 = 32 << 20;
 /// Words that are counted at the same time; beyond that the rarest are forgotten.
 const COUNTED: usize = 1 << 20;
 /// Bytes of a word that can be in a vocabulary.
