@@ -27,7 +27,7 @@ use std::time::Instant;
 #[command(
     name = "optimize",
     after_help = "\
-Measures what each kind of block costs here, searches for an architecture that is as good within the target, measures it
+Measures what each kind of block costs here, searches for the best architecture within the target, measures it
 whole beside the model it came from, trains both from scratch with equal steps, and writes a report. With nothing given it
 makes a small Transformer-XL twice as fast on a built-in language, in about ten minutes.
 
