@@ -16,6 +16,7 @@ A fixture is one safetensors file:
 import copy
 import json
 import pathlib
+import re
 import zlib
 
 import torch
@@ -119,9 +120,10 @@ def count(spec):
     d, f, v = spec["d_model"], spec["inner"], spec["vocab"]
     xl = spec["backbone"] == "transformer_xl"
     a = spec["heads"] * spec.get("d_head", d // spec["heads"])
-    layers = int(spec["layers"].removeprefix("(sf)x"))
+    ffn, layers = re.fullmatch(r"\(s ?(.*)\)x(\d+)", spec["layers"]).groups()
+    experts = 0 if ffn == "f" else int(re.search(r"\d+", ffn)[0])
     attention = 5 * d * a + 2 * a if xl else 4 * d * a + 3 * a + d
-    decoder = layers * (attention + 2 * d * f + f + d + 2 * 2 * d)
+    decoder = int(layers) * (attention + (experts or 1) * (2 * d * f + f + d) + d * experts + 2 * 2 * d)
     if not xl:
         untied = 0 if spec["tie_embeddings"] else v * d
         return decoder + 2 * d + v * d + spec["max_len"] * d + untied

@@ -3,20 +3,27 @@
 Good to know: attn.c_attn, attn.c_proj and mlp.c_* are `Conv1D`, whose weights are [in, out]; c_attn's columns are
 q, k, v. LayerNorm's epsilon is 1e-5. The gradient of the keys' bias (the middle third of c_attn.bias) is zero but
 for rounding, for it adds the same to all scores of a query.
+
+transformers has no mixture of experts for GPT-2: `Moe` is one, token by token and expert by expert.
 """
 
+import re
+
+import torch
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.activations import ACT2FN
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 import fixture
 
 ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
-def spec(layers, d_model, heads, inner, vocab, max_len, activation, tie_embeddings=True):
+def spec(layers, d_model, heads, inner, vocab, max_len, activation, tie_embeddings=True, ffn="f"):
     """A model file, as a dictionary."""
     return {
         "backbone": "gpt2",
-        "layers": f"(sf)x{layers}",
+        "layers": f"(s {ffn})x{layers}".replace("s f", "sf"),
         "d_model": d_model,
         "vocab": vocab,
         "heads": heads,
@@ -36,7 +43,58 @@ CASES = {
     "gpt2_erf": (spec(3, 24, 3, 40, 50, 16, "gelu"), 3, 11),
     "gpt2_relu": (spec(1, 8, 1, 20, 19, 8, "relu"), 1, 5),
     "gpt2_silu_untied": (spec(2, 16, 4, 33, 21, 12, "silu", tie_embeddings=False), 2, 9),
+    "gpt2_moe_top1": (spec(2, 16, 2, 20, 23, 16, "relu", ffn="m5k1"), 2, 13),
+    "gpt2_moe_top2": (spec(2, 12, 2, 16, 19, 16, "gelu_tanh", ffn="m4k2"), 2, 11),
+    "gpt2_moe_renormalised": (
+        spec(1, 12, 3, 16, 19, 16, "silu", ffn="moe{experts=4,top_k=3,renormalise=true}"), 2, 11),
 }
+
+
+class Weights(torch.nn.Module):
+    """Parameters of given shapes."""
+
+    def __init__(self, **shapes):
+        super().__init__()
+        for name, shape in shapes.items():
+            setattr(self, name, torch.nn.Parameter(torch.empty(shape)))
+
+
+class Moe(torch.nn.Module):
+    """Of every token the `top_k` most probable experts, weighted by their probabilities."""
+
+    def __init__(self, d, inner, experts, top_k, renormalise, activation):
+        super().__init__()
+        self.gate = Weights(weight=(d, experts))
+        self.c_fc = Weights(weight=(experts, d, inner), bias=(experts, inner))
+        self.c_proj = Weights(weight=(experts, inner, d), bias=(experts, d))
+        self.top_k, self.renormalise, self.activation = top_k, renormalise, ACT2FN[activation]
+
+    def of_token(self, x):
+        probabilities = (x @ self.gate.weight).softmax(0)
+        best = probabilities.topk(self.top_k).indices
+        total = probabilities[best].sum() if self.renormalise else 1
+        out = 0
+        for e in best:
+            h = self.activation(x @ self.c_fc.weight[e] + self.c_fc.bias[e])
+            out = out + probabilities[e] / total * (h @ self.c_proj.weight[e] + self.c_proj.bias[e])
+        return out
+
+    def forward(self, x):
+        return torch.stack([self.of_token(row) for row in x.flatten(0, 1)]).view_as(x)
+
+
+class MoeBlock(GPT2Block):
+    """A block of GPT-2 whose feed-forward is `moe`."""
+
+    mlp = property(lambda self: self.moe)
+
+
+def with_experts(block, spec):
+    numbers = [int(n) for n in re.findall(r"\d+", spec["layers"])]
+    del block.mlp
+    activation = ACTIVATIONS[spec["activation"]]
+    block.moe = Moe(spec["d_model"], spec["inner"], *numbers[:2], "renormalise" in spec["layers"], activation)
+    block.__class__ = MoeBlock
 
 
 def build(spec):
@@ -44,7 +102,7 @@ def build(spec):
         vocab_size=spec["vocab"],
         n_positions=spec["max_len"],
         n_embd=spec["d_model"],
-        n_layer=int(spec["layers"].removeprefix("(sf)x")),
+        n_layer=int(spec["layers"].split(")x")[1]),
         n_head=spec["heads"],
         n_inner=spec["inner"],
         activation_function=ACTIVATIONS[spec["activation"]],
@@ -61,6 +119,9 @@ def build(spec):
     tied = model.lm_head.weight.data_ptr() == model.transformer.wte.weight.data_ptr()
     assert tied == spec["tie_embeddings"]
     assert model.config._attn_implementation == "eager"
+    if "m" in spec["layers"]:
+        for block in model.transformer.h:
+            with_experts(block, spec)
     return model
 
 

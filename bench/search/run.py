@@ -113,7 +113,7 @@ def topology(group):
 def audit(group):
     text = split()
     def run():
-        return lathe("proxies", "audit", "--space", "proxies_small", "--data", text[0], "--valid", text[1], "--train-k", 40, "--steps", 600, "--out", args.work / "audit")
+        return lathe("proxies", "audit", "--space", "proxies_small", "--data", text[0], "--valid", text[1], "--train-k", 40, "--steps", 600, "--lr", 0.003, "--precision", "bf16", "--plots", args.work / "audit-plots", "--out", args.work / "audit")
     yield "40 architectures on enwik8", run
 
 

@@ -23,7 +23,7 @@ use crate::texts::{Texts, check_vocab, language_of};
 use crate::{Error, Result};
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Positions, Spec};
-use lathe_model::folder::{self, write_aside};
+use lathe_model::folder::{self, is_free, write_aside};
 use lathe_model::{Grads, MoeStats, Network, REGISTRY};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -96,7 +96,7 @@ pub fn begin(settings: &Settings, model: &Spec, watch: Watch<'_>) -> Result<Outc
     if settings.out.is_empty() {
         return Err(Error::setting("out", "nothing", "a folder for the run"));
     }
-    if folder.exists() && std::fs::read_dir(folder).map_err(Error::io(folder))?.next().is_some() {
+    if !is_free(folder)? {
         let found = if folder.join(RUN).exists() { "another run" } else { "other files" };
         let expected = "a new or empty folder; `lathe train --resume` goes on with a run";
         return Err(Error::setting(format!("out: {}", folder.display()), found, expected));

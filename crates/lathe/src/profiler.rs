@@ -7,9 +7,11 @@ use crate::workload;
 use anyhow::{Context, Result};
 use lathe_core::{Model, Sampling, Space};
 use lathe_search::Error;
-use lathe_search::profile::{self, Calibration, Limits, Machine, Measured, Noise, Part, Table};
+use lathe_search::measure::Times;
+use lathe_search::profile::{self, Calibration, Interval, Limits, Machine, Measured, Noise, Part, Table};
 use lathe_search::workload::Workload;
 use rand::SeedableRng;
+use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -55,6 +57,11 @@ pub struct Profiled {
 }
 
 impl TableArgs {
+    /// The table of a file, if there is one.
+    pub fn of(table: Option<&Path>) -> Self {
+        Self { table: table.map(Path::to_path_buf), fresh: false }
+    }
+
     /// The table of a space and of further models, in a setting.
     pub fn table(
         &self,
@@ -150,22 +157,34 @@ pub fn random_models(space: &Space, workload: &Workload, count: usize, rng: &mut
     Ok(models)
 }
 
-/// Measures whole models, one after the other.
+/// Measures whole models in several rounds over all of them, each in another order, so that a machine that is slower for
+/// some seconds is so for different models each time.
 pub fn measure_models(
     models: Vec<Model>,
     workload: &Workload,
     what: &str,
     progress: &mut Progress,
 ) -> Result<Vec<(Model, Measured)>> {
-    let all = models.len() as u64;
-    let mut measured = Vec::new();
-    for (i, model) in models.into_iter().enumerate() {
-        progress.steps(what, "", i as u64, all);
-        let answer = workload::measure(&model, workload, SECONDS, 0)?;
-        measured.push((model, answer.measured()));
+    const ROUNDS: usize = 5;
+    let all = (ROUNDS * models.len()) as u64;
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let mut order: Vec<usize> = (0..models.len()).collect();
+    let mut of_rounds = vec![Vec::new(); models.len()];
+    let mut peaks = vec![0; models.len()];
+    for round in 0..ROUNDS {
+        order.shuffle(&mut rng);
+        for (i, &at) in order.iter().enumerate() {
+            progress.steps(what, "", (round * models.len() + i) as u64, all);
+            let answer = workload::measure(&models[at], workload, SECONDS / 2.0, 0)?;
+            of_rounds[at].push(answer.latency_ms.median);
+            peaks[at] = answer.peak_bytes.unwrap_or(0).max(peaks[at]);
+        }
     }
     progress.finish();
-    Ok(measured)
+    let measured = of_rounds.into_iter().zip(peaks).map(|(raw, peak_bytes)| {
+        Measured { latency_ms: Interval::from(&Times { raw }), peak_bytes }
+    });
+    Ok(models.into_iter().zip(measured).collect())
 }
 
 /// The correction of a table's sums for a space, from so many whole models.

@@ -1,4 +1,5 @@
-//! Model folders in the style of Hugging Face: `config.json` says what the model is, `model.safetensors` holds its weights.
+//! Model folders in the style of Hugging Face: `config.json` says what the model is, `model.safetensors` holds its weights,
+//! or several files do that `model.safetensors.index.json` names.
 //!
 //! Weights have the names of the reference implementation, so that a GPT-2 or a Transformer-XL saved by `transformers`
 //! loads here, and what is saved here loads there where that architecture exists. Other files of a folder, such as
@@ -9,14 +10,16 @@
 
 mod config;
 mod tensors;
+mod weights;
 
-pub use tensors::{Tensor, TensorFile, write_aside, write_tensors};
+pub use tensors::{Tensor, TensorFile, is_free, write_aside, write_tensors};
 
 use crate::{Network, Param};
 use lathe_core::{Frame, MAX_TEXT, Model, Positions};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use weights::Weights;
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -163,41 +166,28 @@ pub fn load(folder: &Path) -> Result<Network, FolderError> {
 pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
     let network = Network::unfilled(model);
     let mut network = network.map_err(|error| FolderError::Config { file: folder.join(CONFIG), error })?;
-    let path = folder.join(WEIGHTS);
-    if !path.exists() {
-        return Err(FolderError::NoWeights { file: path, hint: hint(folder) });
-    }
-    let mut file = TensorFile::open(&path)?;
+    let mut weights = Weights::open(folder)?;
 
-    // Everything that the header says is checked before the first weight is read.
+    // Everything that headers say is checked before the first weight is read.
     let frame = &network.model.frame;
     let mut names = Vec::new();
     for param in network.params().iter() {
         let name = match param.name.strip_prefix("transformer.") {
             // GPT2Model, which is GPT2LMHeadModel without its output, saves its weights so.
             Some(short)
-                if frame.backbone.positions == Positions::Learned && !file.has(&param.name) && file.has(short) =>
+                if frame.backbone.positions == Positions::Learned && !weights.has(&param.name) && weights.has(short) =>
             {
                 short.to_string()
             }
             _ => param.name.clone(),
         };
-        file.check(&name, &param.shape).map_err(|error| match error {
-            FolderError::Missing { file, expected, .. } => {
-                FolderError::Missing { file, tensor: param.name.clone(), expected }
-            }
-            other => other,
-        })?;
+        weights.check(&name, &param.shape)?;
         names.push(name);
     }
     let known: HashSet<&str> = names.iter().map(String::as_str).collect();
-    for name in file.names() {
-        if !known.contains(&*name) && !needless(&name, frame) {
-            return Err(FolderError::Unexpected { file: path, found: file.describe(&name), tensor: name });
-        }
-    }
+    weights.check_names(|name| known.contains(name) || needless(name, frame))?;
     for (param, name) in network.params_mut().zip(&names) {
-        param.data = file.floats(name, &param.shape)?;
+        param.data = weights.floats(name, &param.shape)?;
     }
     Ok(network)
 }
@@ -211,20 +201,6 @@ fn needless(name: &str, frame: &Frame) -> bool {
         _ if name.starts_with("crit.out_layers.") && name.ends_with(".weight") => frame.tie_embeddings,
         _ if name.starts_with("crit.out_projs.") => frame.tie_projs,
         _ => false,
-    }
-}
-
-/// What to do about a folder without `model.safetensors`.
-fn hint(folder: &Path) -> &'static str {
-    let has = |name: &str| folder.join(name).exists();
-    if has("model.safetensors.index.json") {
-        "its weights are in several files, and only one is read: load the folder with transformers and call \
-         save_pretrained(folder, max_shard_size=\"1TB\")"
-    } else if has("pytorch_model.bin") {
-        "its weights are in pytorch_model.bin, and only safetensors is read: load the folder with transformers and call \
-         save_pretrained(folder, safe_serialization=True)"
-    } else {
-        "expected the weights as a safetensors file"
     }
 }
 

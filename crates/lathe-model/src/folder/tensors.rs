@@ -12,7 +12,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// The longest header, which is also the reference implementation's limit.
-const MAX_HEADER: u64 = 100_000_000;
+pub(super) const MAX_HEADER: u64 = 100_000_000;
 
 type Result<T> = std::result::Result<T, FolderError>;
 
@@ -60,6 +60,11 @@ impl TensorFile {
             ));
         }
         Ok(Self { path: path.into(), file, start: 8 + size, header })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// All names, in their order.
@@ -180,6 +185,22 @@ pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Whether a folder is new or empty; what a [`write_aside`] left that was killed does not count.
+pub fn is_free(folder: &Path) -> Result<bool> {
+    let io = |error| FolderError::Io { file: folder.into(), error };
+    if !folder.exists() {
+        return Ok(true);
+    }
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let name = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
+        let aside = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
+        if aside.is_none_or(|(_, process)| process.is_empty() || !process.bytes().all(|b| b.is_ascii_digit())) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Writes a file under another name beside it, and renames it when all of it is on the disk.

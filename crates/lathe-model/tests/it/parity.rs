@@ -193,7 +193,7 @@ macro_rules! parity {
 }
 
 parity! {
-    gpt2_tanh gpt2_erf gpt2_relu gpt2_silu_untied
+    gpt2_tanh gpt2_erf gpt2_relu gpt2_silu_untied gpt2_moe_top1 gpt2_moe_top2 gpt2_moe_renormalised
     xl_post xl_pre xl_adaptive xl_adaptive_div1 xl_same_length xl_untied
 }
 

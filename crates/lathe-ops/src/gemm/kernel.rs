@@ -118,15 +118,19 @@ mod avx512 {
                 _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(r * t.c_stride).cast());
                 _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(r * t.c_stride + 16).cast());
             }
-            // Both panels stream from the second-level cache, some steps ahead; with few rows B comes from memory.
-            let ahead = if ROWS > 8 { 8 } else { 32 };
+            // Both panels stream from the second-level cache, some steps ahead, and the next panel of B into that cache: where
+            // this tile is the only one of its panel, two lines a step, which is all of it.
+            let alone = t.next_lines > t.depth;
             for p in 0..t.depth {
-                _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + ahead)).cast());
-                _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + ahead) + 16).cast());
+                _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + 8)).cast());
+                _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + 8) + 16).cast());
                 if ROWS > 1 {
                     _mm_prefetch::<_MM_HINT_T0>(t.a.wrapping_add(LINE * (p + 8)).cast());
                 }
-                if ROWS > 8 && p < t.next_lines {
+                if alone {
+                    _mm_prefetch::<_MM_HINT_T1>(t.next.wrapping_add(LINE * 2 * p).cast());
+                    _mm_prefetch::<_MM_HINT_T1>(t.next.wrapping_add(LINE * (2 * p + 1)).cast());
+                } else if p < t.next_lines {
                     _mm_prefetch::<_MM_HINT_T1>(t.next.wrapping_add(LINE * p).cast());
                 }
                 let b0 = _mm512_loadu_ps(t.b.add(32 * p));

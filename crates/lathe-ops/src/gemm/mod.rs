@@ -106,9 +106,6 @@ pub fn gemm_serial<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumul
     run(c, a, b.into(), accumulate, None, 1);
 }
 
-/// As [`Finish`], with the product's number before the rest.
-pub type GroupFinish<'a> = &'a (dyn Fn(usize, usize, usize, &mut [f32]) + Sync);
-
 /// As [`Finish`], with the number of the product first.
 pub type FinishGrouped<'a> = &'a (dyn Fn(usize, usize, usize, &mut [f32]) + Sync);
 

@@ -1,18 +1,19 @@
 //! What single blocks cost, by block, and the table of a search made of it.
 
 use super::latency::Table;
+use super::settings::Cost;
 use crate::profile::{self, FRAME, Part};
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Registry, notation};
 use serde::Deserialize;
 
-/// The latency of blocks and of what stands around them, in microseconds.
+/// The cost of blocks and of what stands around them, in microseconds or bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
-    /// Each block with every knob set, and its latency.
+    /// Each block with every knob set, and its cost.
     pub blocks: Vec<(Block, f64)>,
     /// Embedding and output.
-    pub frame_us: f64,
+    pub frame: f64,
 }
 
 /// A file of measured blocks, as far as it is read.
@@ -58,18 +59,35 @@ impl Costs {
             };
             blocks.push((block.kind.resolve(&block, frame), entry.latency_us.median));
         }
-        Ok(Self { blocks, frame_us })
+        Ok(Self { blocks, frame: frame_us })
     }
 
-    /// What a profile says of blocks in a frame, whose lengths are those of the profile's workload.
-    pub fn of_profile(profile: &profile::Table, blocks: impl Iterator<Item = Block>, frame: &Frame) -> Result<Self> {
-        let us = |part: Part| {
+    /// What a profile says of blocks in a frame, whose lengths are those of the profile's workload. Memory is what each
+    /// part holds between passes; what the greediest needs in addition at work counts for the frame.
+    pub fn of_profile(
+        profile: &profile::Table,
+        cost: Cost,
+        blocks: impl Iterator<Item = Block>,
+        frame: &Frame,
+    ) -> Result<Self> {
+        let mut most = 0;
+        let mut of_part = |part: Part| -> Result<f64> {
             let expected = "a profile of this space in this setting";
-            let missing = || Error::data("table of latencies", format_args!("no {}", part.name.block), expected);
-            profile.get(&part.name).map(|entry| entry.latency_us.median).ok_or_else(missing)
+            let missing = || Error::data("table of costs", format_args!("no {}", part.name.block), expected);
+            let entry = profile.get(&part.name).ok_or_else(missing)?;
+            most = most.max(entry.peak_bytes.saturating_sub(entry.held_bytes));
+            Ok(match cost {
+                Cost::Latency => entry.latency_us.median,
+                Cost::Memory => entry.held_bytes as f64,
+            })
         };
-        let of = |block: Block| Ok((block.kind.resolve(&block, frame), us(Part::block(&block, frame))?));
-        Ok(Self { blocks: blocks.map(of).collect::<Result<_>>()?, frame_us: us(Part::frame(frame))? })
+        let of = |block: Block| Ok((block.kind.resolve(&block, frame), of_part(Part::block(&block, frame))?));
+        let blocks = blocks.map(of).collect::<Result<_>>()?;
+        let mut frame = of_part(Part::frame(frame))?;
+        if cost == Cost::Memory {
+            frame += most as f64;
+        }
+        Ok(Self { blocks, frame })
     }
 
     fn of(&self, block: &Block, frame: &Frame) -> Result<f64> {
@@ -91,7 +109,7 @@ impl Costs {
     /// alone count, as in the papers.
     pub fn table(&self, frame: &Frame, slots: &[Vec<Block>], baseline: &[Block], whole: bool) -> Result<Table> {
         let of_slot = |options: &Vec<Block>| options.iter().map(|block| self.of(block, frame)).collect::<Result<_>>();
-        let fixed = if whole { self.frame_us } else { 0.0 };
+        let fixed = if whole { self.frame } else { 0.0 };
         let of_baseline = baseline.iter().map(|block| self.of(block, frame)).sum::<Result<f64>>()?;
         let slots = slots.iter().map(of_slot).collect::<Result<_>>()?;
         let table = Table { slots, fixed, baseline: fixed + of_baseline };

@@ -15,6 +15,7 @@ use super::adam::Adam;
 use super::plan::Plan;
 use super::projection::project;
 use super::search::{Fixed, Found, Moving, Small};
+use super::settings::Cost;
 use super::snapshot;
 use super::task::{self, Task};
 use crate::{Error, Result};
@@ -71,6 +72,9 @@ pub struct Outcome {
     pub estimated_latency: f64,
     /// The target relative to the baseline.
     pub target: Option<f64>,
+    /// What target and estimates are about.
+    #[serde(default)]
+    pub cost: Cost,
     /// Weight steps.
     pub steps: u32,
     /// All its time.
@@ -320,6 +324,7 @@ impl Search {
             layers: chosen.layers,
             estimated_latency: chosen.estimated_latency,
             target: target.map(|target| table.limit(target) / table.baseline),
+            cost: self.task.settings.cost,
             steps: self.task.training.steps,
             seconds: self.seconds(),
             projected: projection.as_ref().map(|projection| self.architecture(&projection.choice)),

@@ -14,6 +14,9 @@ pub struct SearchSettings {
     pub preset: Preset,
     /// The most that the architecture may cost; `None` for as much as it likes.
     pub target: Option<Target>,
+    /// What it costs.
+    #[serde(default)]
+    pub cost: Cost,
     /// How often weights and architecture take turns: the papers' epochs.
     pub rounds: u32,
     /// Architecture steps of a round, as a share of its weight steps.
@@ -45,6 +48,17 @@ pub struct SearchSettings {
     pub project: bool,
 }
 
+/// What the table of a search is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cost {
+    /// Microseconds of a pass.
+    #[default]
+    Latency,
+    /// Bytes at the peak.
+    Memory,
+}
+
 /// A paper's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -65,6 +79,7 @@ impl SearchSettings {
         let planer = Self {
             preset,
             target,
+            cost: Cost::Latency,
             rounds: 20,
             arch_share: 0.2,
             arch_off: 0.1,

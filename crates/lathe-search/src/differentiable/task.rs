@@ -108,7 +108,7 @@ pub fn write(task: &Task, folder: &Path) -> Result<()> {
     task.settings.check()?;
     task.table.check()?;
     check_target(task)?;
-    if folder.exists() && std::fs::read_dir(folder).map_err(Error::io(folder))?.next().is_some() {
+    if !folder::is_free(folder).map_err(lathe_train::Error::from)? {
         let expected = "a new or empty folder; --resume goes on with a search";
         return Err(Error::setting(format!("out: {}", folder.display()), "other files", expected));
     }

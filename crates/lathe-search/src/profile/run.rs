@@ -80,13 +80,12 @@ pub fn measure(
     let entry = |((part, raw), (held, peak)): ((&Part, Vec<f64>), (u64, u64))| {
         let raw_us: Vec<f64> = raw.iter().map(|seconds| 1e6 * seconds).collect();
         let times = Times { raw: raw_us };
-        let (low, high) = times.interval();
         Entry {
             name: part.name.clone(),
             d_model: part.frame.d_model,
             batch: workload.batch,
             seq: part.frame.tgt_len,
-            latency_us: Interval { median: times.median(), low, high },
+            latency_us: Interval::from(&times),
             outliers: times.outliers(),
             peak_bytes: peak,
             held_bytes: held,

@@ -1,6 +1,7 @@
 //! The table of a profile: what each block, and each frame without blocks, costs in one workload on one machine.
 
 use super::machine::Machine;
+use crate::measure::Times;
 use crate::workload::Workload;
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model, Space};
@@ -101,6 +102,13 @@ impl Interval {
     /// Its width relative to the median.
     pub fn spread(&self) -> f64 {
         (self.high - self.low) / self.median
+    }
+}
+
+impl From<&Times> for Interval {
+    fn from(times: &Times) -> Self {
+        let (low, high) = times.interval();
+        Self { median: times.median(), low, high }
     }
 }
 

@@ -18,21 +18,26 @@ pub fn with_head_width(model: &Model) -> Result<Model> {
     Ok(spec.model(&REGISTRY)?)
 }
 
-/// What every block may become: PLANER's options, and narrower feed-forwards, without which a CPU saves little.
-pub fn options(model: &Model) -> Vec<String> {
+/// What every block may become: PLANER's options, and narrower feed-forwards, without which a CPU saves little. In the
+/// iso-parameter space, the mixture's place is taken by a feed-forward of as many parameters.
+pub fn options(model: &Model, iso_parameter: bool) -> Vec<String> {
     let (heads, inner) = (model.frame.heads, model.frame.inner);
     let mut options = vec!["-".to_string()];
     let fewer = std::iter::successors(Some(1), |heads| Some(2 * heads)).take_while(|&fewer| fewer < heads);
     options.extend(fewer.chain([heads]).map(|heads| format!("s{heads}")));
     options.extend([inner / 4, inner / 2].iter().filter(|&&inner| inner >= NARROWEST).map(|inner| format!("f{inner}")));
     options.push(format!("f{inner}"));
-    options.push(format!("m{EXPERTS}k1i{}", (inner / 2).max(1)));
+    let of_expert = (inner / 2).max(1);
+    options.push(match iso_parameter {
+        true => format!("f{}", EXPERTS * of_expert),
+        false => format!("m{EXPERTS}k1i{of_expert}"),
+    });
     options
 }
 
 /// The space of as many slots as the model has blocks. `model` is one of [`with_head_width`].
-pub fn space(model: &Model) -> Result<Space> {
-    let options = options(model).iter().map(|option| format!("{option:?}")).collect::<Vec<_>>().join(", ");
+pub fn space(model: &Model, options: &[String]) -> Result<Space> {
+    let options = options.iter().map(|option| format!("{option:?}")).collect::<Vec<_>>().join(", ");
     let baseline = model.to_toml();
     let text = format!("[baseline]\n{baseline}\n[[slots]]\nrepeat = {}\noptions = [{options}]\n", model.blocks.len());
     Ok(Space::from_toml(&text, &REGISTRY)?)
@@ -47,8 +52,10 @@ mod tests {
     fn a_space_holds_its_model() {
         let spec = "backbone='transformer_xl'\nlayers='(sf)x3'\nd_model=64\nheads=4\ninner=128\nvocab=256";
         let model = with_head_width(&Spec::from_toml(spec).unwrap().model(&REGISTRY).unwrap()).unwrap();
-        assert_eq!(options(&model), ["-", "s1", "s2", "s4", "f32", "f64", "f128", "m8k1i64"]);
-        let space = space(&model).unwrap();
+        let of_model = options(&model, false);
+        assert_eq!(of_model, ["-", "s1", "s2", "s4", "f32", "f64", "f128", "m8k1i64"]);
+        assert_eq!(options(&model, true)[7], "f512");
+        let space = space(&model, &of_model).unwrap();
         assert!(space.contains(&model));
         assert_eq!(space.size().to_string(), 8u64.pow(6).to_string());
     }

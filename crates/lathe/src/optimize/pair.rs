@@ -48,14 +48,10 @@ pub fn measure(first: &Model, second: &Model, workload: &Workload, time: Duratio
     let [first, second] = &times;
     let ratios = Times { raw: first.raw.iter().zip(&second.raw).map(|(a, b)| a / b).collect() };
     let (low, high) = ratios.interval();
-    let interval = |times: &Times| {
-        let (low, high) = times.interval();
-        Interval { median: times.median(), low, high }
-    };
     let speedup = first.median() / second.median();
     Ok(Pair {
-        first_ms: interval(first),
-        second_ms: interval(second),
+        first_ms: Interval::from(first),
+        second_ms: Interval::from(second),
         speedup,
         interval: [low.min(speedup), high.max(speedup)],
         passes: first.raw.len(),

@@ -14,7 +14,7 @@ use lathe_search::differentiable::costs;
 use lathe_search::differentiable::latency::{Table as Costs, Target};
 use lathe_search::differentiable::projection::project;
 use lathe_search::differentiable::run::{self as searching, Event};
-use lathe_search::differentiable::settings::{Preset, SearchSettings};
+use lathe_search::differentiable::settings::{Cost, Preset, SearchSettings};
 use lathe_search::differentiable::task::{self, Task};
 use lathe_search::profile::{Part, Table};
 use lathe_search::workload::{Memory, Mode, Workload};
@@ -152,8 +152,9 @@ impl Job {
     /// Opens a job whose plan is made.
     pub fn new(out: &Path, plan: Plan) -> Result<Self> {
         let baseline = Spec::from_toml(&plan.model)?.model(&REGISTRY)?;
-        let space = options::space(&baseline)?;
-        let options = notation::parse(&options::options(&baseline).join(" "), &REGISTRY)?;
+        let options = options::options(&baseline, plan.iso_parameter);
+        let space = options::space(&baseline, &options)?;
+        let options = notation::parse(&options.join(" "), &REGISTRY)?;
         let slots = vec![options; baseline.blocks.len()];
         Ok(Self { out: out.into(), plan, baseline, space, slots })
     }
@@ -193,7 +194,7 @@ impl Job {
     fn costs(&self, table: &Table) -> Result<Costs> {
         let frame = self.plan.workload.model(&self.baseline)?.frame;
         let blocks = self.slots[0].iter().chain(&self.baseline.blocks).copied();
-        let costs = costs::Costs::of_profile(table, blocks, &frame)?;
+        let costs = costs::Costs::of_profile(table, Cost::Latency, blocks, &frame)?;
         Ok(costs.table(&frame, &self.slots, &self.baseline.blocks, true)?)
     }
 
@@ -231,7 +232,6 @@ impl Job {
         if folder.join("search.json").exists() {
             return Ok(searching::resume(&folder, &mut watch)?);
         }
-        clear(&folder)?;
         Ok(searching::begin(&self.task(table, target)?, &folder, &mut watch)?)
     }
 
@@ -425,7 +425,6 @@ impl Job {
         if folder.join("run.toml").exists() {
             return Ok(run::resume(&folder, watch)?);
         }
-        clear(&folder)?;
         let spec = self.model(layers)?.spec();
         let (steps, eval_every) = (settings.steps, settings.eval_every);
         Ok(run::begin(&Settings { steps, eval_every, ..self.training(&folder) }, &spec, watch)?)
@@ -498,17 +497,6 @@ impl Job {
         let measured = Measured { pair, sweep, compared };
         write_json(&path, &measured)?;
         Ok(measured)
-    }
-}
-
-/// Removes what a stage left that was killed before it had begun, and makes the folder above it.
-fn clear(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
-    }
-    match folder.parent() {
-        Some(parent) => std::fs::create_dir_all(parent).with_context(|| parent.display().to_string()),
-        None => Ok(()),
     }
 }
 

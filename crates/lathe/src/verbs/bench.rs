@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Parser;
 use lathe_core::Spec;
 use lathe_model::REGISTRY;
-use lathe_search::measure::{self, Budget};
+use lathe_search::measure::{self, Budget, Times};
 use lathe_search::profile::{Interval, cpu};
 use serde::Serialize;
 use std::time::Duration;
@@ -111,11 +111,6 @@ fn answer(task: &Task) -> Result<Answer> {
     let limit = Duration::from_secs_f64(task.seconds.clamp(0.0, 3600.0));
     let job = task.workload.whole(model, task.seed)?;
     let times = measure::measure(Budget { limit, tight: 0.01 }, job);
-    let (low, high) = times.interval();
-    let ms = |seconds: f64| 1000.0 * seconds;
-    Ok(Answer {
-        latency_ms: Interval { median: ms(times.median()), low: ms(low), high: ms(high) },
-        peak_bytes: measure::peak_bytes(),
-        raw_ms: times.raw.iter().copied().map(ms).collect(),
-    })
+    let times = Times { raw: times.raw.iter().map(|seconds| 1000.0 * seconds).collect() };
+    Ok(Answer { latency_ms: Interval::from(&times), peak_bytes: measure::peak_bytes(), raw_ms: times.raw })
 }

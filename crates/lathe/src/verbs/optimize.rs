@@ -15,6 +15,7 @@ use clap::Parser;
 use lathe_core::Model;
 use lathe_core::model::{Value, key};
 use lathe_model::REGISTRY;
+use lathe_model::folder::is_free;
 use lathe_search::workload::{Mode, Workload};
 use lathe_train::data::Tokenizer;
 use lathe_train::evaluate::Evaluation;
@@ -74,6 +75,9 @@ pub struct Optimize {
     /// Precision of products in training: f32 or bf16
     #[arg(long, default_value = "f32")]
     train_precision: lathe_model::Precision,
+    /// Offer a wide feed-forward with as many parameters in place of the mixture of experts
+    #[arg(long)]
+    iso_parameter: bool,
     /// Train other ways to the same latency too: the PAR rule, Sandwich, fewer layers, random architectures
     #[arg(long)]
     compare: bool,
@@ -162,7 +166,7 @@ impl Optimize {
             }
             return Ok(plan);
         }
-        if self.out.exists() && std::fs::read_dir(&self.out).context(self.out.display().to_string())?.next().is_some() {
+        if !is_free(&self.out)? {
             let message = "found other files; expected a new or empty folder";
             return Err(Usage(format!("--out {}: {message}", self.out.display())).into());
         }
@@ -194,6 +198,7 @@ impl Optimize {
             lr,
             seed: self.seed,
             precision: self.train_precision.to_string(),
+            iso_parameter: self.iso_parameter,
             compare: self.compare,
         })
     }
@@ -202,7 +207,7 @@ impl Optimize {
     fn asked(&self) -> String {
         let workload = serde_json::to_string(&self.workload.workload()).unwrap_or_default();
         format!(
-            "{} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {}",
+            "{} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {}",
             self.model,
             self.data,
             self.valid,
@@ -214,6 +219,7 @@ impl Optimize {
             self.train_batch,
             self.lr,
             self.train_precision,
+            self.iso_parameter,
             self.compare,
             self.seed
         )

@@ -14,7 +14,7 @@ use lathe_search::differentiable::gumbel::{Relaxation, Sampling};
 use lathe_search::differentiable::latency::Target;
 use lathe_search::differentiable::run::{self, Event, Outcome};
 use lathe_search::differentiable::search::Found;
-use lathe_search::differentiable::settings::{Preset, SearchSettings};
+use lathe_search::differentiable::settings::{Cost, Preset, SearchSettings};
 use lathe_search::differentiable::task::Task;
 use lathe_search::workload::Workload;
 use lathe_train::settings::{KEYS, Settings};
@@ -44,6 +44,9 @@ pub struct Differentiable {
     /// The same in microseconds of the table
     #[arg(long, value_name = "US", conflicts_with = "target_latency")]
     target_latency_us: Option<f64>,
+    /// Most peak memory of the architecture, as a share of the baseline's, in place of latency
+    #[arg(long, value_name = "R", conflicts_with_all = ["target_latency", "target_latency_us"])]
+    target_memory: Option<f64>,
     /// Whose protocol: planer (latency loss, hard samples for weights) or par (cross-entropy only, mixtures)
     #[arg(long, value_enum, default_value = "planer")]
     preset: PresetName,
@@ -225,7 +228,7 @@ impl Differentiable {
         settings.check()?;
         let frame = frame.clone();
         let baseline = space.baseline.blocks.clone();
-        let costs = self.costs(&space, &frame, &slots, &training)?;
+        let costs = self.costs(&space, &frame, &slots, &training, settings.cost)?;
         let table = costs.table(&frame, &slots, &baseline, !self.blocks_only)?;
         Ok(Task { frame, slots, baseline, table, training, settings })
     }
@@ -235,8 +238,9 @@ impl Differentiable {
             PresetName::Planer => Preset::Planer,
             PresetName::Par => Preset::Par,
         };
-        let ratio = self.target_latency.map(Target::Ratio);
+        let ratio = self.target_latency.or(self.target_memory).map(Target::Ratio);
         let mut settings = SearchSettings::preset(preset, ratio.or(self.target_latency_us.map(Target::Absolute)));
+        settings.cost = if self.target_memory.is_some() { Cost::Memory } else { Cost::Latency };
         let number = |to: &mut f64, from: Option<f64>| *to = from.unwrap_or(*to);
         settings.rounds = self.rounds.unwrap_or(settings.rounds);
         number(&mut settings.arch_share, self.arch_share);
@@ -259,20 +263,27 @@ impl Differentiable {
         settings
     }
 
-    /// The latencies of a file, or of a profile.
-    fn costs(&self, space: &Space, frame: &Frame, slots: &[Vec<Block>], training: &Settings) -> Result<Costs> {
+    /// The costs of a file, or of a profile.
+    fn costs(
+        &self,
+        space: &Space,
+        frame: &Frame,
+        slots: &[Vec<Block>],
+        training: &Settings,
+        cost: Cost,
+    ) -> Result<Costs> {
         let (batch, seq) = (self.measure_batch, self.measure_seq.unwrap_or(frame.tgt_len));
-        if let Some(path) = &self.table {
+        if let Some(path) = self.table.as_ref().filter(|_| cost == Cost::Latency) {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
             return Ok(Costs::read(&text, &path.display().to_string(), frame, &REGISTRY, (batch, seq))?);
         }
         let precision = training.precision()?;
         let workload = Workload { batch, seq: Some(seq), precision, ..Workload::default() };
         let baseline = std::slice::from_ref(&space.baseline);
-        let profiled = TableArgs::default().table(space, baseline, &workload, &mut Progress::default())?;
+        let profiled = TableArgs::of(self.table.as_deref()).table(space, baseline, &workload, &mut Progress::default())?;
         let model = Model { frame: frame.clone(), blocks: space.baseline.blocks.clone() };
         let blocks = slots.iter().flatten().chain(&space.baseline.blocks).copied();
-        Ok(Costs::of_profile(&profiled.table, blocks, &workload.model(&model)?.frame)?)
+        Ok(Costs::of_profile(&profiled.table, cost, blocks, &workload.model(&model)?.frame)?)
     }
 }
 
@@ -309,7 +320,11 @@ impl Screen {
 fn summary(outcome: &Outcome) -> String {
     let mut out = format!("{}{}{}\n", BOLD.render(), outcome.layers, BOLD.render_reset());
     let target = outcome.target.map_or_else(String::new, |target| format!(", target {target:.3}"));
-    out += &format!("estimated latency {:.3} of the baseline's{target}\n", outcome.estimated_latency);
+    let cost = match outcome.cost {
+        Cost::Latency => "latency",
+        Cost::Memory => "peak memory",
+    };
+    out += &format!("estimated {cost} {:.3} of the baseline's{target}\n", outcome.estimated_latency);
     if !outcome.argmax.meets_target {
         let argmax = &outcome.argmax;
         let instead =

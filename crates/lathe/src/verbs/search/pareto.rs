@@ -14,7 +14,7 @@ use crate::workload::{self, WorkloadArgs};
 use anyhow::{Context, Result};
 use clap::Parser;
 use lathe_core::{Model, Setting, Space, notation};
-use lathe_model::folder::write_aside;
+use lathe_model::folder::{is_free, write_aside};
 use lathe_model::{REGISTRY, count};
 use lathe_search::objective::{self, OBJECTIVES, Objective};
 use lathe_search::profile::{Calibration, Prediction, Table};
@@ -384,7 +384,7 @@ const PLAN: &str = "plan.txt";
 
 /// An error where a folder holds something else than this search.
 fn check_folder(out: &Path, identity: &str) -> Result<()> {
-    if !out.exists() || std::fs::read_dir(out).with_context(|| out.display().to_string())?.next().is_none() {
+    if is_free(out)? {
         return Ok(());
     }
     let found = match std::fs::read_to_string(out.join(PLAN)) {
