@@ -231,13 +231,7 @@ impl Run {
             metrics.resumed(moving.progress.step)?;
         }
         watch(Event::Training(&moving.network.model, &texts, moving.progress.step));
-        let schedule = Schedule {
-            shape: settings.shape()?,
-            lr: settings.lr,
-            warmup: settings.warmup_steps(),
-            steps: settings.steps.into(),
-            floor: settings.floor,
-        };
+        let schedule = settings.schedule()?;
         let scored = if settings.valid.is_empty() { &settings.data } else { &settings.valid };
         Ok(Self {
             folder: folder.into(),

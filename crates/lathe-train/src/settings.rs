@@ -13,7 +13,7 @@
 //! ```
 
 use crate::optimizer::Rule;
-use crate::schedule::Shape;
+use crate::schedule::{Schedule, Shape};
 use lathe_core::fields::Document;
 use lathe_core::model::{Key, KeyKind, Value};
 use lathe_core::{Error, Result, Spec};
@@ -149,7 +149,7 @@ impl Settings {
     /// Checks what the kinds of keys do not.
     pub fn check(&self) -> Result<()> {
         self.rule()?;
-        self.shape()?;
+        self.schedule()?;
         self.precision()?;
         if !self.batch.is_multiple_of(self.accumulate) {
             let expected = format!("a divisor of batch, which is {}", self.batch);
@@ -164,20 +164,19 @@ impl Settings {
             .ok_or_else(|| Error::value("optimizer", format!("`{}`", self.optimizer), Rule::names()))
     }
 
-    /// The shape of the schedule.
-    pub fn shape(&self) -> Result<Shape> {
-        Shape::named(&self.schedule)
-            .ok_or_else(|| Error::value("schedule", format!("`{}`", self.schedule), Shape::names()))
+    /// The learning rate over the steps.
+    pub fn schedule(&self) -> Result<Schedule> {
+        let shape = Shape::named(&self.schedule)
+            .ok_or_else(|| Error::value("schedule", format!("`{}`", self.schedule), Shape::names()))?;
+        // A warm-up below 1 is a share of all steps.
+        let steps = f64::from(self.steps);
+        let warmup = if self.warmup < 1.0 { self.warmup * steps } else { self.warmup };
+        Ok(Schedule { shape, lr: self.lr, warmup: warmup.round(), steps, floor: self.floor })
     }
 
     /// The precision of products.
     pub fn precision(&self) -> Result<Precision> {
         self.precision.parse().map_err(|_| Error::value("precision", format!("`{}`", self.precision), "f32 or bf16"))
-    }
-
-    /// Steps of warm-up.
-    pub fn warmup_steps(&self) -> f64 {
-        if self.warmup < 1.0 { (self.warmup * f64::from(self.steps)).round() } else { self.warmup.round() }
     }
 
     /// Steps between evaluations.

@@ -27,7 +27,6 @@ use lathe_train::data::Sampler;
 use lathe_train::metrics::Lines;
 use lathe_train::optimizer::Optimizer;
 use lathe_train::run::lock;
-use lathe_train::schedule::Schedule;
 use lathe_train::texts::{Texts, check_vocab};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -204,13 +203,7 @@ impl Search {
                 lines.resumed(moving.small.tick)?;
             }
         }
-        let schedule = Schedule {
-            shape: training.shape()?,
-            lr: training.lr,
-            warmup: training.warmup_steps(),
-            steps: training.steps.into(),
-            floor: training.floor,
-        };
+        let schedule = training.schedule()?;
         let fixed = Fixed {
             training: training.clone(),
             settings: search.clone(),

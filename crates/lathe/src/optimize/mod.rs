@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! plan.json       what was decided at the start
+//! space.toml      what every block may become
 //! table.json      what blocks cost
 //! baseline/       the model, trained
 //! search/         the differentiable search, from its weights

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use lathe_core::model::{Value, key};
-use lathe_core::{Model, Space};
+use lathe_core::Model;
 use lathe_model::REGISTRY;
 
 /// Experts of the mixtures on offer.
@@ -35,18 +35,17 @@ pub fn options(model: &Model, iso_parameter: bool) -> Vec<String> {
     options
 }
 
-/// The space of as many slots as the model has blocks. `model` is one of [`with_head_width`].
-pub fn space(model: &Model, options: &[String]) -> Result<Space> {
+/// The file of the space of as many slots as the model has blocks. `model` is one of [`with_head_width`].
+pub fn space_file(model: &Model, options: &[String]) -> String {
     let options = options.iter().map(|option| format!("{option:?}")).collect::<Vec<_>>().join(", ");
     let baseline = model.to_toml();
-    let text = format!("[baseline]\n{baseline}\n[[slots]]\nrepeat = {}\noptions = [{options}]\n", model.blocks.len());
-    Ok(Space::from_toml(&text, &REGISTRY)?)
+    format!("[baseline]\n{baseline}\n[[slots]]\nrepeat = {}\noptions = [{options}]\n", model.blocks.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lathe_core::Spec;
+    use lathe_core::{Space, Spec};
 
     #[test]
     fn a_space_holds_its_model() {
@@ -55,7 +54,7 @@ mod tests {
         let of_model = options(&model, false);
         assert_eq!(of_model, ["-", "s1", "s2", "s4", "f32", "f64", "f128", "m8k1i64"]);
         assert_eq!(options(&model, true)[7], "f512");
-        let space = space(&model, &of_model).unwrap();
+        let space = Space::from_toml(&space_file(&model, &of_model), &REGISTRY).unwrap();
         assert!(space.contains(&model));
         assert_eq!(space.size().to_string(), 8u64.pow(6).to_string());
     }

@@ -153,7 +153,7 @@ impl Job {
     pub fn new(out: &Path, plan: Plan) -> Result<Self> {
         let baseline = Spec::from_toml(&plan.model)?.model(&REGISTRY)?;
         let options = options::options(&baseline, plan.iso_parameter);
-        let space = options::space(&baseline, &options)?;
+        let space = Space::from_toml(&options::space_file(&baseline, &options), &REGISTRY)?;
         let options = notation::parse(&options.join(" "), &REGISTRY)?;
         let slots = vec![options; baseline.blocks.len()];
         Ok(Self { out: out.into(), plan, baseline, space, slots })
@@ -187,6 +187,9 @@ impl Job {
         task::check_target(&self.task(table, target)?)?;
         std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
         table.write(&self.out.join(TABLE))?;
+        let options = options::options(&self.baseline, self.plan.iso_parameter);
+        let space = options::space_file(&self.baseline, &options);
+        write_aside(&self.out.join("space.toml"), |out| out.write_all(space.as_bytes()))?;
         write_json(&plan, &self.plan)
     }
 

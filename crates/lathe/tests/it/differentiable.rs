@@ -50,6 +50,11 @@ fn a_differentiable_search_ends_with_an_architecture_that_meets_its_target() {
     let par = run(&["--preset", "par", "--rounds", "2"]);
     assert!(par["target"].is_null() && par["estimated_latency"].is_f64(), "{par}");
 
+    // Within a share of the baseline's memory.
+    let small = run(&["--target-memory", "0.9", "--rounds", "2"]);
+    assert_eq!((small["target"].as_f64(), small["cost"].as_str()), (Some(0.9), Some("memory")));
+    assert!(small["estimated_latency"].as_f64() <= Some(0.9) && small["layers"] != "(sf)x2", "{small}");
+
     // From the weights of the baseline, whose blocks are the most probable at first; where no slot offers one, an error.
     let trained = folder.path().join("trained").display().to_string();
     let model = file(

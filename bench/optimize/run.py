@@ -1,0 +1,148 @@
+"""The figures of optimising in docs/results.md, each recorded as it comes; what is recorded is not run again.
+
+    python3 bench/optimize/run.py --enwik8 enwik8.gz [--only GROUP ...]
+
+Groups: main (three seeds at batch 1 and 16, with other ways beside them), iso (wide feed-forwards in place of mixtures), targets
+(target against estimate against measurement), par (where PAR's search puts attention), placement (the PAR rule's attention
+moved). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that whatever was killed goes
+on. About five hours on two cores, all together.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+
+ROOT = pathlib.Path(__file__).parents[2]
+RECORD = ROOT / "bench/runs/optimize.jsonl"
+parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
+parser.add_argument("--lathe", default=ROOT / "target/release/lathe")
+parser.add_argument("--enwik8", type=pathlib.Path, required=True, help="enwik8 or enwik8.gz")
+parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/optimize")
+parser.add_argument("--only", nargs="*")
+args = parser.parse_args()
+args.work.mkdir(parents=True, exist_ok=True)
+
+MODEL = "deep_transformer_xl"
+MB = 2
+STEPS = 3600
+TARGETS = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+
+
+def lathe(*flags):
+    env = {**os.environ, "LATHE_CACHE": str(args.work / "cache")}
+    command = [str(args.lathe), *map(str, flags), "--threads", "2", "--json"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout)
+
+
+def texts():
+    """The first bytes of enwik8 to train on, and 100 KB after them to validate on."""
+    files = args.work / "train.txt", args.work / "valid.txt"
+    if not files[1].exists():
+        with (gzip.open if args.enwik8.suffix == ".gz" else open)(args.enwik8, "rb") as file:
+            files[0].write_bytes(file.read(MB * 1_000_000))
+            files[1].write_bytes(file.read(100_000))
+    return files
+
+
+def data():
+    train, valid = texts()
+    return ["--data", train, "--valid", valid]
+
+
+def optimize(seed, batch, target, *further, name):
+    out = args.work / name
+    flags = ["--model", MODEL, *data(), "--target-latency", target, "--batch", batch, "--steps", STEPS, "--train-precision", "bf16"]
+    found = lathe("optimize", *flags, "--seed", seed, *further, "--out", out)
+    metrics = [json.loads(line) for line in (out / "baseline/metrics.jsonl").read_text().splitlines()]
+    found["baseline"]["curve"] = [[m["step"], m["valid"]["loss"]] for m in metrics if "valid" in m]
+    result = json.loads((out / "search/result.json").read_text())
+    found["search_seconds"] = {key: result[key] for key in ("weight_seconds", "arch_seconds", "seconds")}
+    return found
+
+
+def main(group):
+    for seed in range(3):
+        for batch in (1, 16):
+            compare = ["--compare"] if batch == 1 else []
+            yield f"batch {batch}, seed {seed}", lambda seed=seed, batch=batch: optimize(seed, batch, 0.5, *compare, name=f"main-{batch}-{seed}")
+
+
+def iso(group):
+    for seed in range(3):
+        yield f"seed {seed}", lambda seed=seed: optimize(seed, 1, 0.5, "--iso-parameter", name=f"iso-{seed}")
+
+
+def space(layers):
+    """A space of single blocks around the model, as a file."""
+    model = pathlib.Path(ROOT / f"crates/lathe-model/models/{MODEL}.toml").read_text()
+    path = args.work / "space.toml"
+    options = ", ".join(f'"{option}"' for option in layers)
+    path.write_text(f"[baseline]\n{model}\n[[slots]]\nrepeat = 16\noptions = [{options}]\n")
+    return path
+
+
+def measured(found, baseline):
+    """Latencies of a model file relative to another's, in turn."""
+    ratios = []
+    for _ in range(5):
+        a, b = (lathe("bench", model, "--seconds", 1)["latency_ms"]["median"] for model in (found, baseline))
+        ratios.append(a / b)
+    return statistics.median(ratios)
+
+
+def targets(group):
+    """From the baseline of the main runs, as `optimize` searches."""
+    for target in TARGETS:
+        for seed in range(2):
+            def run(target=target, seed=seed):
+                baseline = args.work / f"main-1-{seed}/baseline"
+                out = args.work / f"target-{target}-{seed}"
+                flags = ["--data", texts()[0], "--target-latency", target, "--steps", int(0.6 * STEPS), "--batch", 8, "--lr", 0.0015, "--seed", seed]
+                flags += ["--precision", "bf16", "--init", baseline, "--baseline-share", 0.5, "--arch-off", 0.2, "--arch-lr", 0.1, "--out", out]
+                table = args.work / f"main-1-{seed}/table.json"
+                found = lathe("search", "differentiable", args.work / f"main-1-{seed}/space.toml", "--table", table, *flags)
+                ratio = measured(out / "found.toml", baseline)
+                return {"target": target, "estimated": found["estimated_latency"], "measured": ratio, "layers": found["layers"], "converged": found["converged"]}
+            yield f"target {target}, seed {seed}", run
+
+
+def par(group):
+    """PAR's own three options; how many attention blocks each third of the network keeps."""
+    for seed in range(6):
+        def run(seed=seed):
+            flags = ["--data", texts()[0], "--preset", "par", "--steps", STEPS // 2, "--batch", 8, "--lr", 0.003, "--arch-lr", 0.1, "--seed", seed]
+            found = lathe("search", "differentiable", space(["-", "s", "f"]), *flags, "--precision", "bf16", "--out", args.work / f"par-{seed}")
+            kinds = [max(slot, key=lambda option: option[1])[0][0] for slot in found["probabilities"]]
+            thirds = [kinds[round(16 * i / 3):round(16 * (i + 1) / 3)].count("s") for i in range(3)]
+            return {"layers": found["layers"], "attention_per_third": thirds, "converged": found["converged"], "seconds": found["seconds"]}
+        yield f"seed {seed}", run
+
+
+def placement(group):
+    """Four attention blocks and twelve feed-forwards: the PAR rule's place for attention, and others."""
+    layers = {"first two thirds": "(sff)x3 s (f)x6", "everywhere": "(sfff)x4", "last two thirds": "(f)x6 (sff)x3 s"}
+    for name, stack in layers.items():
+        for seed in range(3):
+            def run(stack=stack, name=name, seed=seed):
+                out = args.work / f"placement-{re.sub(' ', '-', name)}-{seed}"
+                flags = ["--resume", out] if (out / "run.toml").exists() else ["--model", MODEL, "--layers", stack, *data(), "--steps", STEPS // 2, "--batch", 8, "--lr", 0.003, "--precision", "bf16", "--seed", seed, "--out", out]
+                trained = lathe("train", *flags)
+                return {"layers": stack, "bits_per_byte": trained["valid"]["bits_per_byte"]}
+            yield f"{name}, seed {seed}", run
+
+
+GROUPS = {"main": main, "iso": iso, "targets": targets, "par": par, "placement": placement}
+done = {(record["group"], record["name"]) for record in map(json.loads, RECORD.read_text().splitlines())} if RECORD.exists() else set()
+for group in args.only or GROUPS:
+    for name, run in GROUPS[group](group):
+        if (group, name) in done:
+            continue
+        print(group, name, flush=True)
+        result = run()
+        with RECORD.open("a") as record:
+            record.write(json.dumps({"group": group, "name": name, "result": result}) + "\n")
