@@ -25,7 +25,7 @@ parser.add_argument("--threads", default="2")
 parser.add_argument("--table", action="store_true")
 args = parser.parse_args()
 
-LANGUAGE = "--data builtin:8 --steps 1000 --lr 0.003 --warmup 100 --eval-every 500"
+LANGUAGE = "--data builtin:12 --model small_transformer_xl --precision bf16 --steps 2000 --lr 0.003 --warmup 100 --eval-every 1000"
 GPT2 = "--backbone gpt2 --d-model 128 --heads 4 --vocab 256"
 
 
@@ -40,14 +40,13 @@ def runs():
     yield "enwik8", "nvlamb, memory 128, seed 0", f"{xl} {lamb} --optimizer nvlamb --weight-decay 0.01"
     yield "enwik8", "adamw, memory 128, seed 1", f"{xl} --lr 0.003 --seed 1"
     yield "enwik8", "adamw, no memory, seed 1", f"{xl} --lr 0.003 --mem-len 0 --seed 1"
-    # 2,048 tokens in each step of what follows.
-    for blocks, layers in [(0, "(f)x8"), (1, "s(f)x7"), (2, "(sfff)x2"), (4, "(sf)x4")]:
-        yield "attention", str(blocks), f"{LANGUAGE} {GPT2} --layers {layers} --max-len 256 --batch 8"
-    # "attention 4" is also the row of a span of 256 and of an inner width of 512.
-    for span in [32, 1024]:
-        yield "span", str(span), f"{LANGUAGE} {GPT2} --layers (sf)x4 --max-len {span} --batch {2048 // span}"
+    # 2,048 tokens in each step of what follows. "attention 4" is also the row of a span of 256 and of an inner width of 512.
+    for blocks, layers in [(4, "(sf)x4"), (0, "(f)x8"), (1, "s(f)x7"), (2, "(sfff)x2")]:
+        yield "attention", str(blocks), f"{LANGUAGE} --layers {layers}"
+    for span, lengths in [(32, "--tgt-len 32 --mem-len 0 --batch 64"), (128, "--mem-len 0"), (1024, "--mem-len 896")]:
+        yield "span", str(span), f"{LANGUAGE} {lengths}"
     for inner in [64, 2048]:
-        yield "content", str(inner), f"{LANGUAGE} {GPT2} --inner {inner} --layers (sf)x4 --max-len 256 --batch 8"
+        yield "content", str(inner), f"{LANGUAGE} --inner {inner}"
     for seed in range(3):
         for precision in ["f32", "bf16"]:
             yield "bf16", f"{precision}, seed {seed}", (

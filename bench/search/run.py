@@ -76,7 +76,7 @@ def seeds(group):
         def run(seed=seed):
             names = ["lts", "nsga2", "random"]
             folders = [args.work / f"{name}-{seed}" for name in names]
-            found = [lathe("search", "pareto", *SPACE, *SMALL, "--seed", seed, "--searcher", name, "--out", folder) for name, folder in zip(names, folders)]
+            found = [lathe("search", "pareto", *SPACE, *SMALL, "--seed", seed, "--searcher", name, "--models", 0, "--most-measured", 16, "--out", folder) for name, folder in zip(names, folders)]
             volumes = dict(zip(names, hypervolumes(folders)))
             return {"hypervolume": volumes, "evaluated": {name: one["evaluated"] for name, one in zip(names, found)}}
         yield f"seed {seed}", run
@@ -103,7 +103,7 @@ def topology(group):
             def run(width=width, layers=layers):
                 model = ["--backbone", "gpt2", "--layers", f"(sf)x{layers}", "--d-model", width, "--heads", 4, "--inner", 2 * width, "--vocab", 256, "--max-len", 128]
                 out = args.work / f"topology-{width}-{layers}"
-                flags = ["--resume", out] if (out / "run.toml").exists() else [*model, "--data", text[0], "--valid", text[1], "--steps", 1500, "--batch", 16, "--lr", 0.002, "--warmup", 100, "--eval-every", 1500, "--out", out]
+                flags = ["--resume", out] if (out / "run.toml").exists() else [*model, "--data", text[0], "--valid", text[1], "--steps", 1500, "--batch", 16, "--lr", 0.002, "--warmup", 100, "--precision", "bf16", "--eval-every", 1500, "--out", out]
                 trained = lathe("train", *flags)
                 count, bench = lathe("count", *model), lathe("bench", *model, "--seq", 128, "--seconds", 2)
                 return {"decoder": count["params"]["decoder"], "bits_per_byte": trained["valid"]["bits_per_byte"], "perplexity": trained["valid"]["perplexity"], "latency_ms": bench["latency_ms"], "peak_bytes": bench["peak_bytes"]}
