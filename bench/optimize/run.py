@@ -79,7 +79,7 @@ def iso(group):
 
 def space(layers):
     """A space of single blocks around the model, as a file."""
-    model = pathlib.Path(ROOT / f"crates/lathe-model/models/{MODEL}.toml").read_text()
+    model = pathlib.Path(ROOT / f"crates/lathe-model/shipped/models/{MODEL}.toml").read_text()
     path = args.work / "space.toml"
     options = ", ".join(f'"{option}"' for option in layers)
     path.write_text(f"[baseline]\n{model}\n[[slots]]\nrepeat = 16\noptions = [{options}]\n")
@@ -95,6 +95,11 @@ def measured(found, baseline):
     return statistics.median(ratios)
 
 
+def search(out, *flags):
+    """A search in a folder; one that was killed goes on."""
+    return lathe("search", "differentiable", *(["--resume", out] if (out / "search.json").exists() else [*flags, "--out", out]))
+
+
 def targets(group):
     """From the baseline of the main runs, as `optimize` searches."""
     for target in TARGETS:
@@ -103,9 +108,9 @@ def targets(group):
                 baseline = args.work / f"main-1-{seed}/baseline"
                 out = args.work / f"target-{target}-{seed}"
                 flags = ["--data", texts()[0], "--target-latency", target, "--steps", int(0.6 * STEPS), "--batch", 8, "--lr", 0.0015, "--seed", seed]
-                flags += ["--precision", "bf16", "--init", baseline, "--baseline-share", 0.5, "--arch-off", 0.2, "--arch-lr", 0.1, "--out", out]
+                flags += ["--precision", "bf16", "--init", baseline, "--baseline-share", 0.5, "--arch-off", 0.2, "--arch-lr", 0.1]
                 table = args.work / f"main-1-{seed}/table.json"
-                found = lathe("search", "differentiable", args.work / f"main-1-{seed}/space.toml", "--table", table, *flags)
+                found = search(out, args.work / f"main-1-{seed}/space.toml", "--table", table, *flags)
                 ratio = measured(out / "found.toml", baseline)
                 return {"target": target, "estimated": found["estimated_latency"], "measured": ratio, "layers": found["layers"], "converged": found["converged"]}
             yield f"target {target}, seed {seed}", run
@@ -116,7 +121,7 @@ def par(group):
     for seed in range(6):
         def run(seed=seed):
             flags = ["--data", texts()[0], "--preset", "par", "--steps", STEPS // 2, "--batch", 8, "--lr", 0.003, "--arch-lr", 0.1, "--seed", seed]
-            found = lathe("search", "differentiable", space(["-", "s", "f"]), *flags, "--precision", "bf16", "--out", args.work / f"par-{seed}")
+            found = search(args.work / f"par-{seed}", space(["-", "s", "f"]), *flags, "--precision", "bf16")
             kinds = [max(slot, key=lambda option: option[1])[0][0] for slot in found["probabilities"]]
             thirds = [kinds[round(16 * i / 3):round(16 * (i + 1) / 3)].count("s") for i in range(3)]
             return {"layers": found["layers"], "attention_per_third": thirds, "converged": found["converged"], "seconds": found["seconds"]}
