@@ -25,7 +25,7 @@ parser.add_argument("--threads", default="2")
 parser.add_argument("--table", action="store_true")
 args = parser.parse_args()
 
-LANGUAGE = "--data builtin:12 --model small_transformer_xl --precision bf16 --steps 2000 --lr 0.003 --warmup 100 --eval-every 1000"
+LANGUAGE = "--data builtin:12 --model small_transformer_xl --precision bf16 --steps 800 --lr 0.003 --warmup 50 --eval-every 800"
 GPT2 = "--backbone gpt2 --d-model 128 --heads 4 --vocab 256"
 
 

@@ -54,7 +54,7 @@ def published(group):
     def run():
         cache = args.work / f"empty-{time.time():.0f}"
         begin = time.time()
-        found = lathe("search", "pareto", *SPACE, "--out", args.work / "published", cache=cache)
+        found = lathe("search", "pareto", *SPACE, "--searcher", "lts", "--out", args.work / "published", cache=cache)
         return {"seconds": time.time() - begin, **{k: found[k] for k in ("evaluated", "mean_saving", "baselines")}, "points": len(found["frontier"]), "frontier": found["frontier"]}
     yield "30 iterations, population 100, empty cache", run
 
@@ -63,23 +63,25 @@ def measured(group):
     def run():
         both = [args.work / "predicted", args.work / "measured"]
         begin = time.time()
-        lathe("search", "pareto", *SPACE, *SMALL, "--out", both[0])
+        lathe("search", "pareto", *SPACE, *SMALL, "--searcher", "lts", "--out", both[0])
         middle = time.time()
-        lathe("search", "pareto", *SPACE, *SMALL, "--measure-all", "--out", both[1])
+        lathe("search", "pareto", *SPACE, *SMALL, "--searcher", "lts", "--measure-all", "--out", both[1])
         volumes = hypervolumes(both)
         return {"predicted": volumes[0], "measured": volumes[1], "ratio": volumes[0] / volumes[1], "seconds": [middle - begin, time.time() - middle]}
     yield "hypervolume, 15 iterations, population 40", run
 
 
 def seeds(group):
-    for seed in range(5):
-        def run(seed=seed):
-            names = ["lts", "nsga2", "random"]
-            folders = [args.work / f"{name}-{seed}" for name in names]
-            found = [lathe("search", "pareto", *SPACE, *SMALL, "--seed", seed, "--searcher", name, "--models", 0, "--most-measured", 16, "--out", folder) for name, folder in zip(names, folders)]
-            volumes = dict(zip(names, hypervolumes(folders)))
-            return {"hypervolume": volumes, "evaluated": {name: one["evaluated"] for name, one in zip(names, found)}}
-        yield f"seed {seed}", run
+    """Whole frontiers by prediction, and 40 points of each measured."""
+    for kind, flags in {"predicted": ["--no-measure", "--most-measured", 0], "measured": ["--models", 0, "--most-measured", 40]}.items():
+        for seed in range(5):
+            def run(seed=seed, kind=kind, flags=flags):
+                names = ["lts", "nsga2", "random"]
+                folders = [args.work / f"{name}-{kind}-{seed}" for name in names]
+                found = [lathe("search", "pareto", *SPACE, *SMALL, "--seed", seed, "--searcher", name, *flags, "--out", folder) for name, folder in zip(names, folders)]
+                volumes = dict(zip(names, hypervolumes(folders)))
+                return {"hypervolume": volumes, "evaluated": {name: one["evaluated"] for name, one in zip(names, found)}, "points": {name: len(one["frontier"]) for name, one in zip(names, found)}}
+            yield f"{kind}, seed {seed}", run
 
 
 def noise(group):
@@ -103,7 +105,7 @@ def topology(group):
             def run(width=width, layers=layers):
                 model = ["--backbone", "gpt2", "--layers", f"(sf)x{layers}", "--d-model", width, "--heads", 4, "--inner", 2 * width, "--vocab", 256, "--max-len", 128]
                 out = args.work / f"topology-{width}-{layers}"
-                flags = ["--resume", out] if (out / "run.toml").exists() else [*model, "--data", text[0], "--valid", text[1], "--steps", 1500, "--batch", 16, "--lr", 0.002, "--warmup", 100, "--precision", "bf16", "--eval-every", 1500, "--out", out]
+                flags = ["--resume", out] if (out / "run.toml").exists() else [*model, "--data", text[0], "--valid", text[1], "--steps", 1000, "--batch", 16, "--lr", 0.002, "--warmup", 100, "--precision", "bf16", "--eval-every", 1000, "--out", out]
                 trained = lathe("train", *flags)
                 count, bench = lathe("count", *model), lathe("bench", *model, "--seq", 128, "--seconds", 2)
                 return {"decoder": count["params"]["decoder"], "bits_per_byte": trained["valid"]["bits_per_byte"], "perplexity": trained["valid"]["perplexity"], "latency_ms": bench["latency_ms"], "peak_bytes": bench["peak_bytes"]}

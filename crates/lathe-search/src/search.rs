@@ -31,6 +31,13 @@ pub struct Plan {
     pub max_peak_bytes: f64,
 }
 
+impl Plan {
+    /// Whether something that costs so much is within the bounds.
+    pub fn allows(&self, cost: &Prediction) -> bool {
+        cost.latency_ms <= self.max_latency_ms && cost.peak_bytes <= self.max_peak_bytes
+    }
+}
+
 /// An architecture that was evaluated and keeps the bounds.
 #[derive(Debug, Clone)]
 pub struct Evaluated {
@@ -113,7 +120,7 @@ impl Search<'_> {
             }
         };
         self.least = (self.least.0.min(cost.latency_ms), self.least.1.min(cost.peak_bytes));
-        if cost.latency_ms > self.plan.max_latency_ms || cost.peak_bytes > self.plan.max_peak_bytes {
+        if !self.plan.allows(&cost) {
             return Ok(());
         }
         let evaluated = Evaluated::new(model, cost, self.plan);

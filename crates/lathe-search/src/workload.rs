@@ -84,6 +84,11 @@ impl fmt::Display for Workload {
         if let Some(seq) = self.seq {
             write!(f, ", {seq} tokens")?;
         }
+        match self.memory {
+            Memory::Cached => {}
+            Memory::Reproject => f.write_str(", memory projected anew")?,
+            Memory::None => f.write_str(", no memory")?,
+        }
         write!(f, ", {}", self.precision.available())
     }
 }

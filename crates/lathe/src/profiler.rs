@@ -88,14 +88,14 @@ impl TableArgs {
         }
         let path = cached(workload)?;
         let mut table = match Table::read(&path) {
-            Ok(table) if !self.fresh && table.check(&path, workload).is_ok() => table,
+            Ok(table) if table.check(&path, workload).is_ok() => table,
             Err(error @ Error::Data { .. }) => {
                 progress.say(&format!("warning: {error}; measured anew"));
                 Table::new(workload)
             }
             _ => Table::new(workload),
         };
-        let missing = table.missing(parts);
+        let missing = if self.fresh { parts } else { table.missing(parts) };
         if missing.is_empty() {
             return Ok(Profiled { table, noise: None });
         }
@@ -181,9 +181,10 @@ pub fn measure_models(
         }
     }
     progress.finish();
-    let measured = of_rounds.into_iter().zip(peaks).map(|(raw, peak_bytes)| {
-        Measured { latency_ms: Interval::from(&Times { raw }), peak_bytes }
-    });
+    let measured = of_rounds
+        .into_iter()
+        .zip(peaks)
+        .map(|(raw, peak_bytes)| Measured { latency_ms: Interval::from(&Times { raw }), peak_bytes });
     Ok(models.into_iter().zip(measured).collect())
 }
 

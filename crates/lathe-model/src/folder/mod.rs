@@ -175,7 +175,9 @@ pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
         let name = match param.name.strip_prefix("transformer.") {
             // GPT2Model, which is GPT2LMHeadModel without its output, saves its weights so.
             Some(short)
-                if frame.backbone.positions == Positions::Learned && !weights.has(&param.name) && weights.has(short) =>
+                if frame.backbone.positions == Positions::Learned
+                    && !weights.has(&param.name)
+                    && weights.has(short) =>
             {
                 short.to_string()
             }

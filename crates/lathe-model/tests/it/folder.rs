@@ -307,9 +307,10 @@ fn weights_in_several_files() {
     let dir = folder(&config(&fixture.toml), &Tensors::new());
     std::fs::remove_file(dir.path().join("model.safetensors")).unwrap();
     for (part, name) in names.iter().enumerate() {
-        let views = all.iter().enumerate().filter(|(i, _)| i % 2 == part).map(|(_, (tensor, (dtype, shape, bytes)))| {
-            (tensor, TensorView::new(*dtype, shape.clone(), bytes).expect("bytes that fill the shape"))
-        });
+        let views =
+            all.iter().enumerate().filter(|(i, _)| i % 2 == part).map(|(_, (tensor, (dtype, shape, bytes)))| {
+                (tensor, TensorView::new(*dtype, shape.clone(), bytes).expect("bytes that fill the shape"))
+            });
         std::fs::write(dir.path().join(name), safetensors::serialize(views, None).unwrap()).unwrap();
     }
     let index = |files: &[&str]| {
@@ -324,7 +325,11 @@ fn weights_in_several_files() {
     }
 
     index(&names[..1]);
-    assert_error(dir.path(), &["model.safetensors.index.json: tensor `transformer.", "is missing; expected F32 ["], false);
+    assert_error(
+        dir.path(),
+        &["model.safetensors.index.json: tensor `transformer.", "is missing; expected F32 ["],
+        false,
+    );
     index(&["model-00003-of-00003.safetensors"]);
     assert_error(dir.path(), &["model-00003-of-00003.safetensors is missing", "names it"], false);
     index(&["../model.safetensors"]);

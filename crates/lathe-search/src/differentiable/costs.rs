@@ -27,6 +27,8 @@ struct File {
 #[derive(Deserialize)]
 struct Entry {
     block: String,
+    /// Where it was measured, in the words of a profile.
+    frame: Option<String>,
     batch: Option<u32>,
     seq: Option<u32>,
     latency_us: Latency,
@@ -39,15 +41,18 @@ struct Latency {
 
 impl Costs {
     /// Reads a table of `lathe profile`, or a shorter one: `{"blocks": [{"block": "s8", "latency_us": {"median": 12.5}}, ...], "frame_us": 40.0}`. Entries that name
-    /// another batch or length than this one are left out.
+    /// another batch, length or frame than this one are left out.
     pub fn read(text: &str, place: &str, frame: &Frame, registry: &Registry, at: (u32, u32)) -> Result<Self> {
         let expected = "a table of blocks, each with `block` and `latency_us.median`";
         let file: File = serde_json::from_str(text).map_err(|error| Error::data(place, error, expected))?;
         let mut blocks = Vec::new();
         let mut frame_us = file.frame_us;
         for entry in file.blocks {
+            let elsewhere = |part: Part| entry.frame.as_ref().is_some_and(|known| *known != part.name.frame);
             if entry.block == FRAME {
-                frame_us = entry.latency_us.median;
+                if !elsewhere(Part::frame(frame)) {
+                    frame_us = entry.latency_us.median;
+                }
                 continue;
             }
             if entry.batch.is_some_and(|batch| batch != at.0) || entry.seq.is_some_and(|seq| seq != at.1) {
@@ -57,7 +62,9 @@ impl Costs {
             let &[block] = stack.as_slice() else {
                 return Err(Error::data(place, format_args!("`{}`", entry.block), "one block an entry"));
             };
-            blocks.push((block.kind.resolve(&block, frame), entry.latency_us.median));
+            if !elsewhere(Part::block(&block, frame)) {
+                blocks.push((block.kind.resolve(&block, frame), entry.latency_us.median));
+            }
         }
         Ok(Self { blocks, frame: frame_us })
     }

@@ -1,7 +1,7 @@
 //! What is searched for, and how it is written into the folder of a search.
 
 use super::latency::{Table, Target};
-use super::settings::SearchSettings;
+use super::settings::{Cost, SearchSettings};
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model, notation};
 use lathe_model::{REGISTRY, SuperNet, folder};
@@ -92,13 +92,18 @@ pub fn check_target(task: &Task) -> Result<()> {
     }
     let blocks: Vec<Block> = cheapest.iter().zip(&task.slots).map(|(&option, slot)| slot[option]).collect();
     let layers = notation::print(&blocks);
-    let (place, found, least_of) = match target {
-        Target::Ratio(ratio) => ("target-latency", ratio, least / task.table.baseline),
-        Target::Absolute(cost) => ("target-latency-us", cost, least),
+    let (place, found, least_of) = match (target, task.settings.cost) {
+        (Target::Ratio(ratio), Cost::Latency) => ("target-latency", ratio, least / task.table.baseline),
+        (Target::Ratio(ratio), Cost::Memory) => ("target-memory", ratio, least / task.table.baseline),
+        (Target::Absolute(cost), _) => ("target-latency-us", cost, least),
+    };
+    let cheapest = match task.settings.cost {
+        Cost::Latency => "fastest",
+        Cost::Memory => "smallest",
     };
     // Rounded up, so that what is said to be accepted is.
     let least_of = (least_of * 1e4).ceil() / 1e4;
-    let expected = format!("at least {least_of}, the estimate of the fastest architecture of the space, `{layers}`");
+    let expected = format!("at least {least_of}, the estimate of the {cheapest} architecture of the space, `{layers}`");
     Err(Error::setting(place, format_args!("{found}, which no architecture meets"), expected))
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use lathe_core::model::{Value, key};
-use lathe_core::Model;
+use lathe_core::{Block, Model, notation};
 use lathe_model::REGISTRY;
 
 /// Experts of the mixtures on offer.
@@ -18,9 +18,9 @@ pub fn with_head_width(model: &Model) -> Result<Model> {
     Ok(spec.model(&REGISTRY)?)
 }
 
-/// What every block may become: PLANER's options, and narrower feed-forwards, without which a CPU saves little. In the
-/// iso-parameter space, the mixture's place is taken by a feed-forward of as many parameters.
-pub fn options(model: &Model, iso_parameter: bool) -> Vec<String> {
+/// What every block may become: PLANER's options, narrower feed-forwards, without which a CPU saves little, and whatever
+/// else the model has. In the iso-parameter space, the mixture's place is taken by a feed-forward of as many parameters.
+pub fn options(model: &Model, iso_parameter: bool) -> Result<Vec<Block>> {
     let (heads, inner) = (model.frame.heads, model.frame.inner);
     let mut options = vec!["-".to_string()];
     let fewer = std::iter::successors(Some(1), |heads| Some(2 * heads)).take_while(|&fewer| fewer < heads);
@@ -32,12 +32,19 @@ pub fn options(model: &Model, iso_parameter: bool) -> Vec<String> {
         true => format!("f{}", EXPERTS * of_expert),
         false => format!("m{EXPERTS}k1i{of_expert}"),
     });
-    options
+    let mut options = notation::parse(&options.join(" "), &REGISTRY)?;
+    let resolve = |block: &Block| block.kind.resolve(block, &model.frame);
+    for own in model.blocks.iter().map(resolve) {
+        if !options.iter().any(|option| resolve(option) == own) {
+            options.push(own);
+        }
+    }
+    Ok(options)
 }
 
 /// The file of the space of as many slots as the model has blocks. `model` is one of [`with_head_width`].
-pub fn space_file(model: &Model, options: &[String]) -> String {
-    let options = options.iter().map(|option| format!("{option:?}")).collect::<Vec<_>>().join(", ");
+pub fn space_file(model: &Model, options: &[Block]) -> String {
+    let options = options.iter().map(|option| format!("\"{option:?}\"")).collect::<Vec<_>>().join(", ");
     let baseline = model.to_toml();
     format!("[baseline]\n{baseline}\n[[slots]]\nrepeat = {}\noptions = [{options}]\n", model.blocks.len())
 }
@@ -51,11 +58,17 @@ mod tests {
     fn a_space_holds_its_model() {
         let spec = "backbone='transformer_xl'\nlayers='(sf)x3'\nd_model=64\nheads=4\ninner=128\nvocab=256";
         let model = with_head_width(&Spec::from_toml(spec).unwrap().model(&REGISTRY).unwrap()).unwrap();
-        let of_model = options(&model, false);
-        assert_eq!(of_model, ["-", "s1", "s2", "s4", "f32", "f64", "f128", "m8k1i64"]);
-        assert_eq!(options(&model, true)[7], "f512");
+        let of_model = options(&model, false).unwrap();
+        assert_eq!(notation::print(&of_model), "- s1 s2 s4 f32 f64 f128 m8k1i64");
+        assert_eq!(format!("{:?}", options(&model, true).unwrap()[7]), "f512");
         let space = Space::from_toml(&space_file(&model, &of_model), &REGISTRY).unwrap();
         assert!(space.contains(&model));
         assert_eq!(space.size().to_string(), 8u64.pow(6).to_string());
+        // Blocks of its own are on offer too.
+        let spec = spec.replace("(sf)x3", "s3 m4k2");
+        let model = with_head_width(&Spec::from_toml(&spec).unwrap().model(&REGISTRY).unwrap()).unwrap();
+        let of_model = options(&model, false).unwrap();
+        assert_eq!(of_model.len(), 10);
+        assert!(Space::from_toml(&space_file(&model, &of_model), &REGISTRY).unwrap().contains(&model));
     }
 }

@@ -18,6 +18,7 @@ use lathe_search::differentiable::settings::{Cost, Preset, SearchSettings};
 use lathe_search::differentiable::task::{self, Task};
 use lathe_search::profile::{Part, Table};
 use lathe_search::workload::{Memory, Mode, Workload};
+use lathe_train::data::Source;
 use lathe_train::run;
 use lathe_train::settings::Settings;
 use rand::SeedableRng;
@@ -84,6 +85,8 @@ pub struct Runner {
     pub measured: f64,
     /// The loss on the text to validate on after a short training; none for what was too slow to run.
     pub loss: Option<f64>,
+    /// What that training took.
+    pub seconds: f64,
 }
 
 /// The architecture to train, and how it was come by.
@@ -152,9 +155,8 @@ impl Job {
     /// Opens a job whose plan is made.
     pub fn new(out: &Path, plan: Plan) -> Result<Self> {
         let baseline = Spec::from_toml(&plan.model)?.model(&REGISTRY)?;
-        let options = options::options(&baseline, plan.iso_parameter);
+        let options = options::options(&baseline, plan.iso_parameter)?;
         let space = Space::from_toml(&options::space_file(&baseline, &options), &REGISTRY)?;
-        let options = notation::parse(&options.join(" "), &REGISTRY)?;
         let slots = vec![options; baseline.blocks.len()];
         Ok(Self { out: out.into(), plan, baseline, space, slots })
     }
@@ -180,17 +182,27 @@ impl Job {
 
     /// Writes down what was decided, once it is known that the target can be met: a job that cannot begin leaves nothing.
     pub fn begin(&self, table: &Table, target: f64) -> Result<()> {
-        let plan = self.out.join(PLAN);
-        if plan.exists() {
-            return Ok(());
+        let [plan, space, table_path] = [PLAN, "space.toml", TABLE].map(|name| self.out.join(name));
+        if !plan.exists() {
+            task::check_target(&self.task(table, target)?)?;
+            std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
+            write_json(&plan, &self.plan)?;
         }
-        task::check_target(&self.task(table, target)?)?;
-        std::fs::create_dir_all(&self.out).with_context(|| self.out.display().to_string())?;
-        table.write(&self.out.join(TABLE))?;
-        let options = options::options(&self.baseline, self.plan.iso_parameter);
-        let space = options::space_file(&self.baseline, &options);
-        write_aside(&self.out.join("space.toml"), |out| out.write_all(space.as_bytes()))?;
-        write_json(&plan, &self.plan)
+        if !table_path.exists() {
+            let text = options::space_file(&self.baseline, &self.slots[0]);
+            write_aside(&space, |out| out.write_all(text.as_bytes()))?;
+            table.write(&table_path)?;
+        }
+        Ok(())
+    }
+
+    /// What can be found wrong with the text and the settings of trainings before anything is measured.
+    pub fn check(&self) -> Result<()> {
+        self.training(&self.out).check()?;
+        for name in [&self.plan.data, &self.plan.valid].into_iter().filter(|name| !name.is_empty()) {
+            Source::open(name)?;
+        }
+        Ok(())
     }
 
     /// The costs of a search: microseconds of each option, and of what stands around them.
@@ -251,6 +263,7 @@ impl Job {
                 steps: share_of(self.plan.steps, SEARCH_SHARE),
                 init: self.out.join(BASELINE).display().to_string(),
                 lr: SEARCH_RATE * self.plan.lr,
+                balance: 0.0,
                 ..self.training(Path::new(""))
             },
             // The papers' rate moves the architecture little in so few steps.
@@ -273,7 +286,7 @@ impl Job {
         &self,
         table: &Table,
         found: &searching::Outcome,
-        target: f64,
+        mut target: f64,
         progress: &mut Progress,
     ) -> Result<Searched> {
         let path = self.out.join("searched.json");
@@ -289,6 +302,7 @@ impl Job {
             progress.steps("measuring what was found", &layers, tries.len() as u64, MOST_TRIES as u64);
             let pair = pair::measure(&self.baseline, &self.model(&layers)?, &self.plan.workload, CHOOSING)?;
             let measured = pair.second_ms.median / pair.first_ms.median;
+            target = self.plan.target.ratio(pair.first_ms.median); // milliseconds are those of a clock, not of a sum
             tries.push(Try { layers, asked, estimated, measured });
             let close = measured <= target && measured >= CLOSE * target;
             if close || tries.len() == MOST_TRIES {
@@ -340,25 +354,28 @@ impl Job {
                 Some(one) => one.measured,
                 None => measured(&layers)?,
             };
-            let fast_enough = measured <= 1.01 * searched.target || name == "searched";
+            let fast_enough = measured <= searched.target || name == "searched";
             let mut watch = |event: run::Event<'_>| {
                 if let run::Event::Step(step) = event {
                     progress.steps(&format!("trying {name}"), &layers, step.step.into(), step.steps.into());
                 }
             };
-            let loss = match fast_enough {
+            let (loss, seconds) = match fast_enough {
                 true => {
                     let settings = Settings { steps: race_steps, eval_every: race_steps, ..Settings::default() };
                     let outcome = self.train_as(&format!("race/{name}"), &layers, settings, &mut watch)?;
-                    outcome.valid.map(|valid| valid.loss)
+                    (outcome.valid.map(|valid| valid.loss), outcome.seconds)
                 }
-                false => None,
+                false => (None, 0.0),
             };
-            race.push(Runner { name, layers, measured, loss });
+            race.push(Runner { name, layers, measured, loss, seconds });
         }
         progress.finish();
-        let ran = race.iter().filter_map(|one| Some((one.loss?, one)));
-        let (_, best) = ran.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, &race[0]));
+        let loss = |one: &Runner| one.loss.unwrap_or(f64::INFINITY);
+        let meets = race.iter().filter(|one| one.measured <= searched.target);
+        let best = meets.min_by(|a, b| loss(a).total_cmp(&loss(b)));
+        let fastest = || race.iter().min_by(|a, b| a.measured.total_cmp(&b.measured));
+        let best = best.or_else(fastest).context("nobody ran")?;
         let chosen = Chosen {
             layers: best.layers.clone(),
             name: best.name.clone(),
@@ -375,13 +392,7 @@ impl Job {
     /// Plain ways to a latency: fewer layers, and narrower ones.
     fn plain(&self, table: &Table, limit_us: f64) -> Result<Vec<(String, String)>> {
         let costs = self.costs(table)?;
-        let sum = |blocks: &[Block]| -> f64 {
-            let of = |block: &Block| {
-                let at = self.slots[0].iter().position(|option| self.same(option, block));
-                at.map_or(f64::INFINITY, |at| costs.slots[0][at])
-            };
-            costs.fixed + blocks.iter().map(of).sum::<f64>()
-        };
+        let sum = |blocks: &[Block]| self.sum(&costs, blocks);
         let mut ways = Vec::new();
         // The most layers of the baseline that take no longer, or one block where even that does.
         let n = self.baseline.blocks.len();
@@ -436,13 +447,7 @@ impl Job {
     /// Other ways to about the same latency: the papers' rules, fewer layers, and random architectures.
     pub fn rivals(&self, table: &Table, chosen: &Chosen) -> Result<Vec<(String, String)>> {
         let costs = self.costs(table)?;
-        let frame = self.plan.workload.model(&self.baseline)?.frame;
-        let sum = |model: &Model| -> f64 {
-            let of = |block: &Block| {
-                table.get(&Part::block(block, &frame).name).map_or(f64::INFINITY, |e| e.latency_us.median)
-            };
-            costs.fixed + model.blocks.iter().map(of).sum::<f64>()
-        };
+        let sum = |model: &Model| self.sum(&costs, &model.blocks);
         let limit = sum(&self.model(&chosen.layers)?);
         let n = self.baseline.blocks.len();
         let mut rivals = self.plain(table, limit)?;
@@ -461,7 +466,23 @@ impl Job {
                 rivals.push((format!("random-{i}"), model.layers()));
             }
         }
+        rivals.retain(|(_, layers)| *layers != chosen.layers);
         Ok(rivals)
+    }
+
+    /// The estimate of an architecture, as a share of the baseline's.
+    pub fn estimate(&self, table: &Table, layers: &str) -> Result<f64> {
+        let costs = self.costs(table)?;
+        Ok(self.sum(&costs, &self.model(layers)?.blocks) / costs.baseline)
+    }
+
+    /// What blocks that are options cost together, with the frame.
+    fn sum(&self, costs: &Costs, blocks: &[Block]) -> f64 {
+        let of = |block: &Block| {
+            let at = self.slots[0].iter().position(|option| self.same(option, block));
+            at.map_or(f64::INFINITY, |at| costs.slots[0][at])
+        };
+        costs.fixed + blocks.iter().map(of).sum::<f64>()
     }
 
     /// Measures the trained models side by side.

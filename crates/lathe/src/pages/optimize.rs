@@ -84,8 +84,10 @@ struct BlockCost {
 #[derive(Serialize)]
 struct Seconds {
     search: f64,
+    race: f64,
     baseline: f64,
     found: f64,
+    rivals: f64,
 }
 
 impl Page<'_> {
@@ -97,11 +99,13 @@ impl Page<'_> {
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);
         let seconds = Seconds {
             search: number(&search["seconds"]),
+            race: self.chosen.race.iter().map(|one| one.seconds).sum(),
+            rivals: self.rivals.iter().map(|outcome| outcome.seconds).sum(),
             baseline: self.outcomes[0].seconds,
             found: self.outcomes[1].seconds,
         };
         let machine = Machine::here();
-        let busy = seconds.search + seconds.baseline + seconds.found;
+        let busy = seconds.search + seconds.race + seconds.baseline + seconds.found + seconds.rivals;
         let data = Data {
             plan,
             version: env!("CARGO_PKG_VERSION"),
@@ -200,10 +204,23 @@ fn read_value(path: &Path) -> Result<Value> {
     serde_json::from_slice(&text).with_context(|| path.display().to_string())
 }
 
-/// The records of a file, thinned out where there are many.
+/// The records of a file, thinned out where there are many. What a run that was killed recorded beyond its last checkpoint
+/// stands there twice; the last time counts.
 fn lines(path: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let records: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let mut records: Vec<Value> = Vec::new();
+    for record in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let step = |record: &Value| ["step", "arch_step", "arch_steps"].iter().find_map(|key| record[*key].as_u64());
+        let of_last = records.last().and_then(step);
+        if let Some(step_of) = step(&record).filter(|&step| of_last.is_some_and(|last| last >= step)) {
+            let later = |old: &Value| step(old).is_some_and(|old| old >= step_of);
+            // An evaluation and a loss may be of the same step.
+            records.retain(|old| {
+                !later(old) || step(old) == Some(step_of) && old["valid"].is_null() != record["valid"].is_null()
+            });
+        }
+        records.push(record);
+    }
     // Evaluations are few and all of them count.
     let (rare, mut many): (Vec<Value>, Vec<Value>) = records.into_iter().partition(|record| !record["valid"].is_null());
     let step = many.len().div_ceil(MOST_POINTS).max(1);

@@ -17,7 +17,7 @@ use lathe_core::model::{Value, key};
 use lathe_model::REGISTRY;
 use lathe_model::folder::is_free;
 use lathe_search::workload::{Mode, Workload};
-use lathe_train::data::Tokenizer;
+use lathe_train::data::{Tokenizer, TokenizerSpec};
 use lathe_train::evaluate::Evaluation;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,8 @@ pub struct Optimize {
     /// Offer a wide feed-forward with as many parameters in place of the mixture of experts
     #[arg(long)]
     iso_parameter: bool,
-    /// Train other ways to the same latency too: the PAR rule, Sandwich, fewer layers, random architectures
+    /// Train other ways too: the PAR rule and Sandwich at their own latencies, fewer layers, narrower ones and random
+    /// architectures at the latency of what was found
     #[arg(long)]
     compare: bool,
     /// Seed of all that is random
@@ -146,8 +147,14 @@ impl Optimize {
             None if folder.exists() => folder.display().to_string(),
             None => "bytes".into(),
         };
-        if spec.get("vocab").is_none() {
-            spec.set(key("vocab").expect("a key of the model file"), Value::Int(Tokenizer::Bytes.vocab()));
+        // What is trained from scratch has the vocabulary of the tokenizer that is asked for.
+        if self.tokenizer.is_some() || spec.get("vocab").is_none() {
+            let vocab = match tokenizer.parse::<TokenizerSpec>()? {
+                TokenizerSpec::Bytes => Tokenizer::Bytes.vocab(),
+                TokenizerSpec::Bpe(vocab) | TokenizerSpec::Word(vocab) => vocab,
+                TokenizerSpec::File(path) => Tokenizer::open(&path)?.vocab(),
+            };
+            spec.set(key("vocab").expect("a key of the model file"), Value::Int(vocab));
         }
         let model = spec.model(&REGISTRY).with_context(|| self.model.clone())?;
         Ok((with_head_width(&model)?, tokenizer))
@@ -206,8 +213,9 @@ impl Optimize {
     /// The flags that make the job what it is.
     fn asked(&self) -> String {
         let workload = serde_json::to_string(&self.workload.workload()).unwrap_or_default();
+        let threads = rayon::current_num_threads();
         format!(
-            "{} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {}",
+            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {}",
             self.model,
             self.data,
             self.valid,
@@ -247,6 +255,7 @@ impl Action for Optimize {
         let mut progress = Progress::default();
         let plan = self.plan(&mut progress)?;
         let job = Job::new(&self.out, plan)?;
+        job.check()?;
         let stage = |number: u32, what: &str| {
             output::tell(format_args!("{}[{number}/5]{} {what}", BOLD.render(), BOLD.render_reset()));
         };
@@ -284,14 +293,18 @@ impl Action for Optimize {
             rivals: &of_rivals,
         };
         page.write(&report)?;
-        let document = document(&job, &chosen, &measured, [baseline.valid, trained.valid], of_rivals, began, &report);
+        let estimate = job.estimate(&table, &chosen.layers)?;
+        let sides = [baseline.valid, trained.valid];
+        let document = document(&job, &chosen, estimate, &measured, sides, of_rivals, began, &report);
         if json { output::json(&document) } else { output::text(&document.to_string()) }
     }
 }
 
+#[allow(clippy::too_many_arguments)] // all that there is to say
 fn document(
     job: &Job,
     chosen: &Chosen,
+    estimated_latency: f64,
     measured: &Measured,
     valid: [Option<Evaluation>; 2],
     rivals: Vec<lathe_train::run::Outcome>,
@@ -313,8 +326,8 @@ fn document(
         speedup: pair.speedup,
         speedup_interval: pair.interval,
         target: chosen.target,
-        target_met: pair.second_ms.median <= chosen.target * pair.first_ms.median,
-        estimated_latency: chosen.estimated,
+        target_met: pair.second_ms.median <= job.plan.target.ratio(pair.first_ms.median) * pair.first_ms.median,
+        estimated_latency,
         from: chosen.name.clone(),
         race: chosen.race.clone(),
         compared: compared.collect(),
@@ -350,7 +363,11 @@ impl std::fmt::Display for Document {
         )?;
         if let (Some(baseline), Some(found)) = (&self.baseline.valid, &self.found.valid) {
             let change = 100.0 * (found.bits_per_byte / baseline.bits_per_byte - 1.0);
-            writeln!(f, "{change:+.2} % bits per byte on text that neither has seen, after {} steps each", self.steps)?;
+            writeln!(
+                f,
+                "{change:+.2} % bits per byte on text that neither was trained on, after {} steps each",
+                self.steps
+            )?;
         }
         writeln!(f, "{}{:.0} s; the report is {}{}", DIM.render(), self.seconds, self.report, DIM.render_reset())
     }

@@ -57,7 +57,9 @@ fn a_job_ends_with_two_models_and_a_report() {
     assert!((speedup / ratio - 1.0).abs() < 1e-6);
     let interval = &found["speedup_interval"];
     assert!(interval[0].as_f64() <= Some(speedup) && interval[1].as_f64() >= Some(speedup));
-    assert!(found["compared"].as_array().expect("a list").iter().any(|rival| rival["name"] == "layer-scaled"));
+    let compared = found["compared"].as_array().expect("a list");
+    assert!(found["from"] == "layer-scaled" || compared.iter().any(|rival| rival["name"] == "layer-scaled"));
+    assert!(compared.iter().all(|rival| rival["layers"] != found["found"]["layers"]));
     let report = std::fs::read_to_string(found["report"].as_str().expect("a path")).expect("a report");
     assert!(report.contains("<!doctype html>") && !report.contains("{{") && !report.contains("src=\"http"));
     // Asked again, the job is done already: nothing is measured or trained anew.
@@ -105,6 +107,10 @@ fn wrong_jobs_are_refused() {
     refused(&["--target-latency", "0.000001"], "no architecture meets");
     let (code, error) = fails(&["optimize", "--model", "no_such_model", "--out", &out]);
     assert!(code == 2 && error.contains("no_such_model"), "{error}");
+    // What is wrong with the text is said at once, and leaves nothing behind.
+    let (code, error) = fails(&["optimize", "--data", "no_such.txt", "--steps", "3", "--out", &out]);
+    assert!(code == 1 && error.contains("no_such.txt"), "{error}");
+    assert!(!place.path().join("out").exists());
     std::fs::create_dir_all(&out).expect("a folder");
     std::fs::write(place.path().join("out/other.txt"), "mine").expect("a file");
     refused(&[], "other files");

@@ -195,7 +195,8 @@ impl Differentiable {
 
     fn search(&self, screen: &mut Screen) -> Result<Outcome> {
         if let Some(folder) = &self.resume {
-            if self.space.is_some() || !self.flags.settings.is_empty() {
+            let targets = [self.target_latency, self.target_latency_us, self.target_memory];
+            if self.space.is_some() || !self.flags.settings.is_empty() || targets.iter().any(Option::is_some) {
                 let usage =
                     "--resume: found other settings beside it; expected none, for the search goes on with its own";
                 return Err(Usage(usage.into()).into());
@@ -273,17 +274,19 @@ impl Differentiable {
         cost: Cost,
     ) -> Result<Costs> {
         let (batch, seq) = (self.measure_batch, self.measure_seq.unwrap_or(frame.tgt_len));
+        let precision = training.precision()?;
+        let workload = Workload { batch, seq: self.measure_seq, precision, ..Workload::default() };
+        let model = Model { frame: frame.clone(), blocks: space.baseline.blocks.clone() };
+        let frame = workload.model(&model)?.frame; // with the lengths of the measurement
         if let Some(path) = self.table.as_ref().filter(|_| cost == Cost::Latency) {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            return Ok(Costs::read(&text, &path.display().to_string(), frame, &REGISTRY, (batch, seq))?);
+            return Ok(Costs::read(&text, &path.display().to_string(), &frame, &REGISTRY, (batch, seq))?);
         }
-        let precision = training.precision()?;
-        let workload = Workload { batch, seq: Some(seq), precision, ..Workload::default() };
         let baseline = std::slice::from_ref(&space.baseline);
-        let profiled = TableArgs::of(self.table.as_deref()).table(space, baseline, &workload, &mut Progress::default())?;
-        let model = Model { frame: frame.clone(), blocks: space.baseline.blocks.clone() };
+        let profiled =
+            TableArgs::of(self.table.as_deref()).table(space, baseline, &workload, &mut Progress::default())?;
         let blocks = slots.iter().flatten().chain(&space.baseline.blocks).copied();
-        Ok(Costs::of_profile(&profiled.table, cost, blocks, &workload.model(&model)?.frame)?)
+        Ok(Costs::of_profile(&profiled.table, cost, blocks, &frame)?)
     }
 }
 

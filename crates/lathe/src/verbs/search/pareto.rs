@@ -22,6 +22,9 @@ use lathe_search::record::Record;
 use lathe_search::search::{self, Evaluated, Plan, best, saving};
 use lathe_search::searchers::{self, SEARCHERS, Sizes};
 use lathe_search::workload::Workload;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
@@ -64,8 +67,8 @@ pub struct Pareto {
     /// Architectures to begin with; each round proposes four fifths as many
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     population: u32,
-    /// Who proposes: lts, nsga2 or random
-    #[arg(long, default_value = "lts")]
+    /// Who proposes: nsga2, lts (the published search) or random
+    #[arg(long, default_value = "nsga2")]
     searcher: String,
     /// Measure every candidate whole instead of predicting it
     #[arg(long)]
@@ -212,33 +215,48 @@ impl Action for Pareto {
             found = spread(found, &evaluated, &plan, self.most_measured);
         }
 
-        // What counts is measured whole: the frontier, and the baselines beside it.
-        let all = (found.len() + baselines.len()) as u64;
-        let mut whole = |at: usize, model: &Model| -> Result<Prediction> {
-            progress.steps("measuring the frontier", "", at as u64, all);
-            if self.no_measure {
-                return Ok(device.cost(model)?);
-            }
+        // What counts is measured whole: the frontier, and the baselines beside it, in a random order, so that a machine that
+        // becomes slower meanwhile does so for both.
+        let found: Vec<&Evaluated> = found.into_iter().map(|i| &evaluated[i]).collect();
+        let models: Vec<&Model> = found.iter().map(|one| &one.model).chain(&baselines).collect();
+        let mut order: Vec<usize> = (0..models.len()).collect();
+        order.shuffle(&mut ChaCha8Rng::seed_from_u64(self.seed));
+        let mut costs = vec![None; models.len()];
+        for (done, at) in order.into_iter().enumerate() {
+            progress.steps("measuring the frontier", "", done as u64, models.len() as u64);
+            let model = workload.model(models[at])?;
             let key = model.to_toml();
-            if let Some(known) = measured.get(&key) {
-                return Ok(known);
-            }
-            let cost = Device::Whole(workload.clone()).cost(model)?;
-            measured.add(&key, cost)?;
-            Ok(cost)
-        };
-        let mut points = Vec::new();
-        for (at, &i) in found.iter().enumerate() {
-            let model = workload.model(&evaluated[i].model)?;
-            points.push((Evaluated::new(evaluated[i].model.clone(), whole(at, &model)?, &plan), evaluated[i].cost));
-        }
-        let mut scaled = Vec::new();
-        for (at, model) in baselines.into_iter().enumerate() {
-            let cost = whole(found.len() + at, &workload.model(&model)?)?;
-            scaled.push(Evaluated::new(model, cost, &plan));
+            costs[at] = Some(match measured.get(&key) {
+                _ if self.no_measure => device.cost(&model)?,
+                Some(known) => known,
+                None => {
+                    let cost = Device::Whole(workload.clone()).cost(&model)?;
+                    measured.add(&key, cost)?;
+                    cost
+                }
+            });
         }
         progress.finish();
-        // Measured anew, some points may turn out to be worse than others.
+        let as_measured = models
+            .into_iter()
+            .zip(costs)
+            .map(|(model, cost)| Evaluated::new(model.clone(), cost.expect("every model was measured"), &plan));
+        let mut points: Vec<Evaluated> = as_measured.collect();
+        let scaled = points.split_off(found.len());
+        let mut points: Vec<(Evaluated, Prediction)> =
+            points.into_iter().zip(&found).map(|(point, seen)| (point, seen.cost)).collect();
+        // Measured anew, some points may turn out to be beyond the bounds, or worse than others.
+        let found = points.len();
+        points.retain(|(point, _)| plan.allows(&point.cost));
+        if points.len() < found {
+            let beyond = found - points.len();
+            progress
+                .say(&format!("{beyond} of {found} points were measured to be beyond the bounds, and are left out"));
+        }
+        if points.is_empty() {
+            let message = "all that was found was measured to be beyond the bounds; expected higher ones";
+            return Err(Usage(format!("--max-latency-ms, --max-memory-mb: {message}")).into());
+        }
         let as_measured: Vec<Evaluated> = points.iter().map(|(point, _)| point.clone()).collect();
         let kept = best(&as_measured, &plan, self.hull);
         let frontier: Vec<(&Evaluated, Prediction)> = kept.iter().map(|&i| (&points[i].0, points[i].1)).collect();
