@@ -114,6 +114,14 @@ pub(crate) struct Table {
     pub projection: Option<ParamId>,
 }
 
+/// How far the values of a projection between model and embedding deviate at first: as the reference has it, where there is
+/// one. It has no gpt2 whose one table is narrower or wider than the model; there vectors and logits begin as large as
+/// without a projection, for smaller ones learn many times slower.
+pub fn projection_deviation(frame: &Frame, width: usize, reference: f32) -> f32 {
+    let scaled = frame.backbone.positions == Positions::Relative || frame.div_val > 1 || !frame.cutoffs.is_empty();
+    if scaled { reference } else { 1.0 / (width as f32).sqrt() }
+}
+
 impl Embedding {
     pub fn new(frame: &Frame, builder: &mut Builder) -> Self {
         let d = frame.d_model as usize;
@@ -133,11 +141,8 @@ impl Embedding {
         let tables = list.into_iter().enumerate().map(|(i, (first, count, width))| {
             let weight = builder.param(name(i), &[count, width], Init::Normal(0.0, 0.02));
             let projection = projected(frame).then(|| {
-                builder.param(
-                    format!("transformer.{folder}.emb_projs.{i}"),
-                    &[d, width],
-                    Init::Normal(0.0, if adaptive { 0.01 } else { 0.02 }),
-                )
+                let deviation = projection_deviation(frame, width, if adaptive { 0.01 } else { 0.02 });
+                builder.param(format!("transformer.{folder}.emb_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
             });
             Table { first, count, width, weight, projection }
         });

@@ -5,7 +5,7 @@
 //! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
 
 use crate::composed::Graph;
-use crate::embedding::{Embedding, clusters, projected};
+use crate::embedding::{Embedding, clusters, projected, projection_deviation};
 use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
 use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Positions};
@@ -65,7 +65,8 @@ impl Head {
             let projection = projected(frame).then(|| {
                 let shared = tables[i.min(tables.len() - 1)].projection.filter(|_| i > 0 && frame.tie_projs);
                 let id = shared.unwrap_or_else(|| {
-                    builder.param(format!("crit.out_projs.{i}"), &[d, width], Init::Normal(0.0, 0.01))
+                    let deviation = projection_deviation(frame, width, 0.01);
+                    builder.param(format!("crit.out_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
                 });
                 Linear::new(id, None, Layout::InOut, d, width)
             });

@@ -227,3 +227,20 @@ fn counted_parameters_exist() {
         }
     }
 }
+
+/// A gpt2 with a narrower or wider embedding begins with logits of the same size as one without.
+#[test]
+fn a_projected_embedding_begins_as_large_as_a_plain_one() {
+    let size = |extra: &str| {
+        let model = crate::model(&format!("backbone='gpt2'\nlayers='s'\nd_model=64\nvocab=97\nmax_len=32\n{extra}"));
+        let network = Network::new(model, 0).unwrap();
+        let ids: Vec<u32> = (0..32).collect();
+        let logits = network.logits(&ids, 1, &mut network.memory(1));
+        (logits.iter().map(|x| x * x).sum::<f32>() / logits.len() as f32).sqrt()
+    };
+    let plain = size("");
+    for width in [16, 32, 256] {
+        let ratio = size(&format!("d_embed={width}")) / plain;
+        assert!((0.5..2.0).contains(&ratio), "{width}: {ratio}");
+    }
+}
