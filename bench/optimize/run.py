@@ -5,7 +5,7 @@
 Groups: main (three seeds at batch 1 and 16, with other ways beside them), iso (wide feed-forwards in place of mixtures), targets
 (target against estimate against measurement), par (where PAR's search puts attention), placement (the PAR rule's attention
 moved). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that whatever was killed goes
-on. About five hours on two cores, all together.
+on. Estimated, not measured: about five hours on two cores, all together.
 """
 
 import argparse

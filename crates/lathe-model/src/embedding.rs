@@ -116,7 +116,7 @@ pub(crate) struct Table {
 
 /// How far the values of a projection between model and embedding deviate at first: as the reference has it, where there is
 /// one. It has no gpt2 whose one table is narrower or wider than the model; there vectors and logits begin as large as
-/// without a projection, for smaller ones learn many times slower.
+/// without a projection, for smaller ones were seen to learn much later.
 pub fn projection_deviation(frame: &Frame, width: usize, reference: f32) -> f32 {
     let scaled = frame.backbone.positions == Positions::Relative || frame.div_val > 1 || !frame.cutoffs.is_empty();
     if scaled { reference } else { 1.0 / (width as f32).sqrt() }
