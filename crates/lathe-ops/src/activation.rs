@@ -2,7 +2,7 @@
 //! a and b side by side.
 
 use crate::parallel;
-use crate::simd::{erf, exp, simd, tanh};
+use crate::simd::{erf, exp, fma, sigmoid, simd};
 use candle_core::{D, Result, Tensor};
 
 /// A non-linearity.
@@ -17,25 +17,27 @@ pub enum Act {
     Silu,
 }
 
-const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-
 /// The value and the derivative.
 #[inline(always)]
-fn both(act: Act, x: f32) -> (f32, f32) {
+fn both<const FUSED: bool>(act: Act, x: f32) -> (f32, f32) {
     match act {
         Act::Relu => (if x > 0.0 { x } else { 0.0 }, if x > 0.0 { 1.0 } else { 0.0 }),
         Act::Gelu => {
-            let phi = 0.5 * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));
-            (x * phi, phi + x * exp(-0.5 * x * x) * 0.398_942_3)
+            let phi = fma::<FUSED>(0.5, erf::<FUSED>(x * std::f32::consts::FRAC_1_SQRT_2), 0.5);
+            (x * phi, fma::<FUSED>(x * exp::<FUSED>(-0.5 * x * x), 0.398_942_3, phi))
         }
         Act::GeluTanh => {
-            let t = tanh(SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x));
-            let inner = SQRT_2_OVER_PI * (1.0 + 3.0 * 0.044_715 * x * x);
-            (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
+            // (1 + tanh u) / 2 is the sigmoid of 2 u, and 2 u = x (A + B x^2).
+            const A: f32 = 1.595_769; // 2 sqrt(2 / pi)
+            const B: f32 = 0.044_715 * A;
+            let square = x * x;
+            let s = sigmoid::<FUSED>(x * fma::<FUSED>(square, B, A));
+            let inner = fma::<FUSED>(square, 3.0 * B, A);
+            (x * s, fma::<FUSED>(x * s * (1.0 - s), inner, s))
         }
         Act::Silu => {
-            let s = 1.0 / (1.0 + exp(-x));
-            (x * s, s * (1.0 + x * (1.0 - s)))
+            let s = sigmoid::<FUSED>(x);
+            (x * s, s * fma::<FUSED>(x, 1.0 - s, 1.0))
         }
     }
 }
@@ -67,26 +69,26 @@ macro_rules! for_act {
 simd! {
     /// y = act(x) in a row.
     pub fn row(act: Act, x: &mut [f32]) {
-        for_act!(act, |A| for x in x.iter_mut() { *x = both(A, *x).0; })
+        for_act!(act, |A| for x in x.iter_mut() { *x = both::<FUSED>(A, *x).0; })
     }
 }
 
 simd! {
     pub(crate) fn forward_row(act: Act, h: &[f32], y: &mut [f32]) {
-        for_act!(act, |A| for (y, &h) in y.iter_mut().zip(h) { *y = both(A, h).0; })
+        for_act!(act, |A| for (y, &h) in y.iter_mut().zip(h) { *y = both::<FUSED>(A, h).0; })
     }
 }
 
 simd! {
     fn gated_row(act: Act, a: &[f32], b: &[f32], y: &mut [f32]) {
-        for_act!(act, |A| for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) { *y = both(A, a).0 * b; })
+        for_act!(act, |A| for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) { *y = both::<FUSED>(A, a).0 * b; })
     }
 }
 
 simd! {
     fn backward_row(act: Act, h: &[f32], y: &mut [f32], dh: &mut [f32]) {
         for_act!(act, |A| for ((y, &h), dh) in y.iter_mut().zip(h).zip(dh) {
-            let (value, slope) = both(A, h);
+            let (value, slope) = both::<FUSED>(A, h);
             *y = value;
             *dh *= slope;
         })
@@ -97,7 +99,7 @@ simd! {
     /// `h` becomes act(h), and `dh`, which comes in as the gradient of that, the gradient of h.
     pub(crate) fn backward_in_place(act: Act, h: &mut [f32], dh: &mut [f32]) {
         for_act!(act, |A| for (h, dh) in h.iter_mut().zip(dh) {
-            let (value, slope) = both(A, *h);
+            let (value, slope) = both::<FUSED>(A, *h);
             *h = value;
             *dh *= slope;
         })
@@ -107,7 +109,7 @@ simd! {
 simd! {
     fn gated_backward_row(act: Act, a: &[f32], b: &[f32], dy: &[f32], y: &mut [f32], da: &mut [f32], db: &mut [f32]) {
         for_act!(act, |A| for (i, &a) in a.iter().enumerate() {
-            let (value, slope) = both(A, a);
+            let (value, slope) = both::<FUSED>(A, a);
             y[i] = value * b[i];
             da[i] = dy[i] * b[i] * slope;
             db[i] = dy[i] * value;

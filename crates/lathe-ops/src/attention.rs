@@ -463,7 +463,7 @@ simd! {
     fn softmax_row(x: &mut [f32], scale: f32) {
         let most = max(x);
         for x in x.iter_mut() {
-            *x = exp((*x - most) * scale);
+            *x = exp::<FUSED>((*x - most) * scale);
         }
         let factor = 1.0 / sum(x, |x| x);
         for x in x.iter_mut() {

@@ -1,11 +1,10 @@
 //! Linear layers: y = x W + b, with W read in either layout, and their gradients.
 
 use crate::activation::{self, Act};
-use crate::gemm::{Mat, MatMut, Rhs, gemm, gemm_finish};
+use crate::gemm::{Mat, MatMut, Rhs, gemm, gemm_beside, gemm_finish};
 use crate::parallel;
 pub use crate::simd::add_row;
 use candle_core::{Result, Tensor};
-use std::marker::PhantomData;
 
 /// y = x W (+ b) (+ what is in y, where `accumulate`). W is [in, out] as a right-hand side.
 pub fn forward<'w>(x: Mat<'_>, w: impl Into<Rhs<'w>>, bias: Option<&[f32]>, y: MatMut<'_>, accumulate: bool) {
@@ -26,13 +25,11 @@ pub fn forward_act<'w>(
 ) {
     let rows = x.rows();
     let h = MatMut::new(h, rows, y.len() / rows.max(1));
-    let y = Beside::new(y, h.cols());
-    gemm_finish(h, x, w, false, &|row, col, h| {
+    gemm_beside(h, x, w, y, &|col, h, y| {
         if let Some(bias) = bias {
             add_row(h, &bias[col..]);
         }
-        // SAFETY: each part of C is finished once.
-        activation::forward_row(act, h, unsafe { y.part(row, col, h.len()) });
+        activation::forward_row(act, h, y);
     });
 }
 
@@ -40,39 +37,7 @@ pub fn forward_act<'w>(
 pub fn backward_act<'w>(dy: Mat<'_>, transposed: impl Into<Rhs<'w>>, act: Act, h: &mut [f32], dh: &mut [f32]) {
     let rows = dy.rows();
     let dh = MatMut::new(dh, rows, h.len() / rows.max(1));
-    let h = Beside::new(h, dh.cols());
-    gemm_finish(dh, dy, transposed, false, &|row, col, dh| {
-        // SAFETY: each part of C is finished once.
-        activation::backward_in_place(act, unsafe { h.part(row, col, dh.len()) }, dh);
-    });
-}
-
-/// An array of the shape of C that is written while parts of C are finished.
-struct Beside<'a> {
-    data: *mut f32,
-    len: usize,
-    width: usize,
-    owner: PhantomData<&'a mut [f32]>,
-}
-
-// SAFETY: threads get disjoint parts, as the caller of `part` promises.
-unsafe impl Sync for Beside<'_> {}
-
-impl<'a> Beside<'a> {
-    fn new(data: &'a mut [f32], width: usize) -> Self {
-        Self { data: data.as_mut_ptr(), len: data.len(), width, owner: PhantomData }
-    }
-
-    /// `len` entries of a row.
-    ///
-    /// # Safety
-    /// No entry may be asked for twice.
-    #[allow(clippy::mut_from_ref)]
-    unsafe fn part(&self, row: usize, col: usize, len: usize) -> &mut [f32] {
-        assert!(col + len <= self.width && row * self.width + col + len <= self.len);
-        // SAFETY: the entries lie inside the array, which is borrowed uniquely, and nobody else has them.
-        unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.width + col), len) }
-    }
+    gemm_beside(dh, dy, transposed, h, &|_, dh, h| activation::backward_in_place(act, h, dh));
 }
 
 /// dbias += sum of the rows of dy.

@@ -71,7 +71,7 @@ simd! {
     fn softmax_row(x: &mut [f32], scale: f32) -> (f32, f32) {
         let most = max(x);
         for x in x.iter_mut() {
-            *x = exp(*x - most);
+            *x = exp::<FUSED>(*x - most);
         }
         let total = sum(x, |x| x);
         let factor = scale / total;
@@ -87,6 +87,6 @@ simd! {
     /// numbers are large.
     fn log_sum_exp(x: &[f32]) -> (f32, f32) {
         let most = max(x);
-        (most, sum(x, |x| exp(x - most)).ln())
+        (most, sum(x, |x| exp::<FUSED>(x - most)).ln())
     }
 }

@@ -27,7 +27,7 @@ simd! {
     fn softmax(x: &mut [f32]) {
         let most = max(x);
         for x in x.iter_mut() {
-            *x = exp(*x - most);
+            *x = exp::<FUSED>(*x - most);
         }
         let factor = 1.0 / sum(x, |x| x);
         for x in x.iter_mut() {

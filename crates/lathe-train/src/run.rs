@@ -30,8 +30,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-const RUN: &str = "run.toml";
-const RESULT: &str = "result.json";
+/// The file of the settings.
+pub const SETTINGS: &str = "run.toml";
+/// The file of the outcome.
+pub const RESULT: &str = "result.json";
 /// Losses of so many steps make the loss of a run.
 const RECENT: usize = 100;
 
@@ -97,14 +99,14 @@ pub fn begin(settings: &Settings, model: &Spec, watch: Watch<'_>) -> Result<Outc
         return Err(Error::setting("out", "nothing", "a folder for the run"));
     }
     if !is_free(folder)? {
-        let found = if folder.join(RUN).exists() { "another run" } else { "other files" };
+        let found = if folder.join(SETTINGS).exists() { "another run" } else { "other files" };
         let expected = "a new or empty folder; `lathe train --resume` goes on with a run";
         return Err(Error::setting(format!("out: {}", folder.display()), found, expected));
     }
     resolve(model, 256)?; // the model is checked before anything is written
     let made = !folder.exists();
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-    let path = folder.join(RUN);
+    let path = folder.join(SETTINGS);
     let text = settings.to_toml(model);
     write_aside(&path, |out| out.write_all(text.as_bytes()))?;
     let ended = resume(folder, watch);
@@ -147,7 +149,7 @@ pub fn lock(folder: &Path) -> Result<File> {
 
 /// Goes on with the run in a folder, from its last good checkpoint. A run that has ended gives its outcome again.
 pub fn resume(folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
-    let path = folder.join(RUN);
+    let path = folder.join(SETTINGS);
     if !path.exists() {
         return Err(Error::setting(folder.display(), "no run.toml", "the folder of a run"));
     }

@@ -24,6 +24,8 @@ struct Tile {
     depth: usize,
     c: *mut f32,
     c_stride: usize,
+    /// As C: what will be wanted when it is complete.
+    wanted: *const f32,
     cols: usize,
     accumulate: bool,
     /// What will be wanted after this tile, to be fetched meanwhile: where, and how many cache lines.
@@ -75,11 +77,11 @@ impl Kernel {
         let (rows, cols) = (c.rows(), c.cols());
         assert!((1..=self.mr).contains(&rows) && (1..=self.nr).contains(&cols));
         assert!(a.len() >= depth * step(rows) && b.len() >= depth * self.nr && self.level <= cpu::level());
-        let (pointer, c_stride) = c.raw();
+        let ((pointer, c_stride), wanted) = (c.raw(), c.wanted());
         let next_lines = (b.len() / LINE).div_ceil(n);
         let next = b.as_ptr().wrapping_add(b.len() + i * next_lines * LINE);
         let (a, b) = (a.as_ptr(), b.as_ptr());
-        let tile = Tile { a, b, depth, c: pointer, c_stride, cols, accumulate, next, next_lines };
+        let tile = Tile { a, b, depth, c: pointer, c_stride, wanted, cols, accumulate, next, next_lines };
         // SAFETY: the CPU has the kernel's level; A, B and C hold every entry of the tile, as asserted above,
         // and C is borrowed uniquely.
         unsafe { (self.run)(rows, &tile) }
@@ -102,6 +104,9 @@ mod avx512 {
     use super::{LINE, Tile, step};
     use std::arch::x86_64::*;
 
+    /// Steps between lines of C that are fetched.
+    const EVERY: usize = 4;
+
     #[target_feature(enable = "avx512f")]
     pub unsafe fn run(rows: usize, t: &Tile) {
         for_rows!(rows, t, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
@@ -113,15 +118,27 @@ mod avx512 {
         // SAFETY: A has `depth` columns, B `depth` rows of 32; the masks keep loads and
         // stores of C to its `cols` columns.
         unsafe {
-            // C is wanted at the end, when waiting for it would stop everything.
-            for r in 0..ROWS {
-                _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(r * t.c_stride).cast());
-                _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(r * t.c_stride + 16).cast());
+            // C and what goes with it are wanted at the end, when waiting for them would stop everything. All at once would
+            // keep the panels waiting, so a line is fetched every few steps, where there are enough.
+            let lines = 2 * ROWS;
+            let spread = t.depth >= EVERY * lines;
+            let fetch = |line: usize| {
+                let at = line / 2 * t.c_stride + line % 2 * 16;
+                _mm_prefetch::<_MM_HINT_ET0>(t.c.wrapping_add(at).cast());
+                if t.wanted != t.c {
+                    _mm_prefetch::<_MM_HINT_ET0>(t.wanted.wrapping_add(at).cast());
+                }
+            };
+            if !spread {
+                (0..lines).for_each(fetch);
             }
             // Both panels stream from the second-level cache, some steps ahead, and the next panel of B into that cache: where
             // this tile is the only one of its panel, two lines a step, which is all of it.
             let alone = t.next_lines > t.depth;
             for p in 0..t.depth {
+                if spread && p % EVERY == 0 && p < EVERY * lines {
+                    fetch(p / EVERY);
+                }
                 _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + 8)).cast());
                 _mm_prefetch::<_MM_HINT_T0>(t.b.wrapping_add(32 * (p + 8) + 16).cast());
                 if ROWS > 1 {

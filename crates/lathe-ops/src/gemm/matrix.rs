@@ -62,15 +62,19 @@ impl<'a> Mat<'a> {
         self.col_stride == 1
     }
 
-    /// A block: where it begins, and from a line to the next, a line being a row where the matrix is row-major and a
-    /// column where it is not.
+    /// A block: where it begins, and its [`stride`](Self::stride).
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) fn block(&self, row: usize, col: usize, rows: usize, cols: usize) -> (*const f32, usize) {
         assert!(row + rows <= self.rows && col + cols <= self.cols && rows * cols > 0);
         debug_assert!(self.row_stride == 1 || self.col_stride == 1);
         let last = (row + rows - 1) * self.row_stride + (col + cols - 1) * self.col_stride;
         let block = &self.data[row * self.row_stride + col * self.col_stride..=last];
-        (block.as_ptr(), if self.row_major() { self.row_stride } else { self.col_stride })
+        (block.as_ptr(), self.stride())
+    }
+
+    /// Floats from a line to the next, a line being a row where the matrix is row-major and a column where it is not.
+    pub(super) fn stride(&self) -> usize {
+        if self.row_major() { self.row_stride } else { self.col_stride }
     }
 
     /// `len` entries of a row, where the matrix is row-major.
@@ -92,6 +96,8 @@ pub struct MatMut<'a> {
     rows: usize,
     cols: usize,
     stride: usize,
+    /// Floats from an entry to what is wanted together with it; 0 for nothing.
+    beside: isize,
     owner: PhantomData<&'a mut [f32]>,
 }
 
@@ -108,7 +114,12 @@ impl<'a> MatMut<'a> {
     /// A matrix whose rows begin `stride` apart.
     pub fn with_stride(data: &'a mut [f32], rows: usize, cols: usize, stride: usize) -> Self {
         assert!(cols <= stride && (rows == 0 || data.len() >= (rows - 1) * stride + cols));
-        Self { data: data.as_mut_ptr(), rows, cols, stride, owner: PhantomData }
+        Self { data: data.as_mut_ptr(), rows, cols, stride, beside: 0, owner: PhantomData }
+    }
+
+    /// Says that an array of the same layout will be wanted when entries are complete: kernels fetch it meanwhile.
+    pub(super) fn beside(self, array: *const f32) -> Self {
+        Self { beside: (array as isize - self.data as isize) / size_of::<f32>() as isize, ..self }
     }
 
     /// Number of rows.
@@ -140,7 +151,7 @@ impl<'a> MatMut<'a> {
         assert!(row + rows <= self.rows && col + cols <= self.cols);
         // SAFETY: the block lies inside the matrix, which stays borrowed uniquely for as long as the block.
         let data = unsafe { self.data.add(row * self.stride + col) };
-        MatMut { data, rows, cols, stride: self.stride, owner: PhantomData }
+        MatMut { data, rows, cols, stride: self.stride, beside: self.beside, owner: PhantomData }
     }
 
     /// Cuts the matrix at rows and columns (ends of the parts): each part with its first row and column.
@@ -154,11 +165,7 @@ impl<'a> MatMut<'a> {
                 // SAFETY: the part lies inside the matrix, and no two parts share an entry, since the ends
                 // increase; `self` is consumed, so that nothing else reaches the entries.
                 let data = unsafe { self.data.add(row * self.stride + col) };
-                parts.push((
-                    row,
-                    col,
-                    MatMut { data, rows: row_end - row, cols: col_end - col, stride: self.stride, owner: PhantomData },
-                ));
+                parts.push((row, col, MatMut { data, rows: row_end - row, cols: col_end - col, ..self }));
                 col = col_end;
             }
             row = row_end;
@@ -169,5 +176,10 @@ impl<'a> MatMut<'a> {
     /// Where the matrix begins and how far its rows are apart, for a kernel.
     pub(super) fn raw(&mut self) -> (*mut f32, usize) {
         (self.data, self.stride)
+    }
+
+    /// Where what is wanted together with it begins; where it begins itself, if nothing is.
+    pub(super) fn wanted(&self) -> *const f32 {
+        self.data.wrapping_offset(self.beside)
     }
 }

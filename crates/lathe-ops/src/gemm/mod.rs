@@ -23,6 +23,7 @@ pub use pack::Packed;
 use crate::{Precision, parallel, team};
 use kernel::Kernel;
 use std::cell::RefCell;
+use std::marker::PhantomData;
 
 /// Depth of a block: how many columns of A and rows of B a tile goes through at a time.
 const KC: usize = 512;
@@ -99,6 +100,49 @@ pub fn gemm<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumulate: bo
 /// As [`gemm`], with `finish` applied to every part of C while it is still in the cache.
 pub fn gemm_finish<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumulate: bool, finish: Finish<'_>) {
     run(c, a, b.into(), accumulate, Some(finish), team::threads());
+}
+
+/// As [`Finish`], with the same part of an array beside C: (first column, values of C, values beside).
+pub type FinishBeside<'a> = &'a (dyn Fn(usize, &mut [f32], &mut [f32]) + Sync);
+
+/// C = A B, with `finish` applied to every part of C and of an array beside it.
+pub fn gemm_beside<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, beside: &mut [f32], finish: FinishBeside<'_>) {
+    let beside = Beside::new(beside, &c);
+    let c = c.beside(beside.data);
+    let finish = |row: usize, col: usize, values: &mut [f32]| {
+        // SAFETY: each part of C is finished once.
+        finish(col, values, unsafe { beside.part(row, col, values.len()) });
+    };
+    run(c, a, b.into(), false, Some(&finish), team::threads());
+}
+
+/// An array of the shape of C that is read and written while parts of C are finished.
+struct Beside<'a> {
+    data: *mut f32,
+    len: usize,
+    width: usize,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: threads get disjoint parts, as the caller of `part` promises.
+unsafe impl Sync for Beside<'_> {}
+
+impl<'a> Beside<'a> {
+    fn new(data: &'a mut [f32], c: &MatMut<'_>) -> Self {
+        assert_eq!(data.len(), c.rows() * c.cols(), "an array beside C has its shape");
+        Self { data: data.as_mut_ptr(), len: data.len(), width: c.cols(), owner: PhantomData }
+    }
+
+    /// `len` entries of a row.
+    ///
+    /// # Safety
+    /// No entry may be asked for twice.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn part(&self, row: usize, col: usize, len: usize) -> &mut [f32] {
+        assert!(col + len <= self.width && row * self.width + col + len <= self.len);
+        // SAFETY: the entries lie inside the array, which is borrowed uniquely, and nobody else has them.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(row * self.width + col), len) }
+    }
 }
 
 /// As [`gemm`], on this thread alone: for products inside a parallel loop.

@@ -3,6 +3,7 @@
 use super::options;
 use super::pair::{self, Pair};
 use super::plan::Plan;
+use crate::input::Usage;
 use crate::profiler::TableArgs;
 use crate::progress::Progress;
 use crate::verbs::train::Screen;
@@ -225,6 +226,7 @@ impl Job {
             valid: plan.valid.clone(),
             tokenizer: plan.tokenizer.clone(),
             steps: plan.steps,
+            eval_every: plan.steps.div_ceil(5),
             batch: plan.batch,
             lr: plan.lr,
             seed: plan.seed,
@@ -362,8 +364,9 @@ impl Job {
             };
             let (loss, seconds) = match fast_enough {
                 true => {
-                    let settings = Settings { steps: race_steps, eval_every: race_steps, ..Settings::default() };
-                    let outcome = self.train_as(&format!("race/{name}"), &layers, settings, &mut watch)?;
+                    let settings = self.training(&self.out.join("race").join(&name));
+                    let settings = Settings { steps: race_steps, eval_every: race_steps, ..settings };
+                    let outcome = self.train_as(settings, &layers, &mut watch)?;
                     (outcome.valid.map(|valid| valid.loss), outcome.seconds)
                 }
                 false => (None, 0.0),
@@ -428,20 +431,48 @@ impl Job {
 
     /// Trains an architecture with the baseline's settings; one that is trained already gives its outcome again.
     pub fn train(&self, name: &str, layers: &str, screen: &mut Screen) -> Result<run::Outcome> {
-        let evaluations =
-            Settings { steps: self.plan.steps, eval_every: self.plan.steps.div_ceil(5), ..Settings::default() };
-        self.train_as(name, layers, evaluations, &mut |event| screen.show(event))
+        self.train_as(self.training(&self.out.join(name)), layers, &mut |event| screen.show(event))
     }
 
-    /// The same with the steps and evaluations of `settings`.
-    fn train_as(&self, name: &str, layers: &str, settings: Settings, watch: run::Watch<'_>) -> Result<run::Outcome> {
-        let folder = self.out.join(name);
-        if folder.join("run.toml").exists() {
-            return Ok(run::resume(&folder, watch)?);
+    fn train_as(&self, settings: Settings, layers: &str, watch: run::Watch<'_>) -> Result<run::Outcome> {
+        let folder = Path::new(&settings.out);
+        if folder.join(run::SETTINGS).exists() {
+            return Ok(run::resume(folder, watch)?);
         }
-        let spec = self.model(layers)?.spec();
-        let (steps, eval_every) = (settings.steps, settings.eval_every);
-        Ok(run::begin(&Settings { steps, eval_every, ..self.training(&folder) }, &spec, watch)?)
+        Ok(run::begin(&settings, &self.model(layers)?.spec(), watch)?)
+    }
+
+    /// Whether a folder holds the baseline, trained just as this job would.
+    pub fn check_baseline(&self, from: &Path) -> Result<()> {
+        let wrong = |found: &str, expected: &str| {
+            Err(Usage(format!("--baseline {}: found {found}; expected {expected}", from.display())).into())
+        };
+        let read = |name: &str| std::fs::read_to_string(from.join(name));
+        let (Ok(there), Ok(_)) = (read(run::SETTINGS), read(run::RESULT)) else {
+            return wrong("no training that has ended", "the folder of one");
+        };
+        let here = self.training(from).to_toml(&self.baseline.spec());
+        let lines = there.lines().count().max(here.lines().count());
+        let [there, here] = [&there, &here].map(|text| text.lines().chain(std::iter::repeat("nothing")).take(lines));
+        match there.zip(here).find(|(there, here)| there != here && !there.starts_with("out = ")) {
+            Some((there, here)) => wrong(&format!("`{there}`"), &format!("`{here}`, as in this job")),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over a baseline that was trained elsewhere: training it here would give the same again.
+    pub fn adopt_baseline(&self, from: &Path) -> Result<()> {
+        let folder = self.out.join(BASELINE);
+        if folder.join(run::SETTINGS).exists() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let files = ["config.json", "model.safetensors", "tokenizer.json", "metrics.jsonl", run::RESULT];
+        // The settings come last, so that half a copy is none.
+        for name in files.into_iter().chain([run::SETTINGS]).filter(|name| from.join(name).exists()) {
+            std::fs::copy(from.join(name), folder.join(name)).with_context(|| name.to_string())?;
+        }
+        Ok(())
     }
 
     /// Other ways to about the same latency: the papers' rules, fewer layers, and random architectures.

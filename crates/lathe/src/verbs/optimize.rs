@@ -66,6 +66,9 @@ pub struct Optimize {
     /// Minutes that all of it may take, about
     #[arg(long, default_value_t = 10.0, value_name = "MINUTES")]
     budget: f64,
+    /// Folder of the model, trained already just as here: by another job, or by `lathe train`
+    #[arg(long, value_name = "DIR")]
+    baseline: Option<PathBuf>,
     /// Sequences of a training step
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     train_batch: u32,
@@ -139,7 +142,7 @@ impl Optimize {
     }
 
     /// The model as it is to be, and how it reads text.
-    fn baseline(&self) -> Result<(Model, String)> {
+    fn model(&self) -> Result<(Model, String)> {
         let mut spec = input::spec_of(&self.model)?;
         let folder = Path::new(&self.model).join("tokenizer.json");
         let tokenizer = match &self.tokenizer {
@@ -181,7 +184,7 @@ impl Optimize {
             return Err(Usage(format!("--budget: found {}; expected minutes above 0", self.budget)).into());
         }
         let target = self.target()?;
-        let (model, tokenizer) = self.baseline()?;
+        let (model, tokenizer) = self.model()?;
         let workload = self.workload.workload();
         workload.model(&model)?; // its lengths are checked before anything is done
         let steps = match self.steps {
@@ -256,6 +259,7 @@ impl Action for Optimize {
         let plan = self.plan(&mut progress)?;
         let job = Job::new(&self.out, plan)?;
         job.check()?;
+        self.baseline.as_ref().map_or(Ok(()), |trained| job.check_baseline(trained))?;
         let stage = |number: u32, what: &str| {
             output::tell(format_args!("{}[{number}/5]{} {what}", BOLD.render(), BOLD.render_reset()));
         };
@@ -264,6 +268,9 @@ impl Action for Optimize {
         let target = job.plan.target.ratio(job.latency_ms(&table)?);
         job.begin(&table, target)?;
         stage(2, &format!("train the baseline, {} steps", job.plan.steps));
+        if let Some(trained) = &self.baseline {
+            job.adopt_baseline(trained)?;
+        }
         let mut screen = Screen::default();
         let baseline = job.train(BASELINE, &job.baseline.layers(), &mut screen)?;
         screen.finish();

@@ -23,10 +23,14 @@ fn place() -> TempDir {
     folder
 }
 
-/// The job of these tests, in a folder.
+/// The job of these tests.
 fn job(place: &TempDir, more: &[&str]) -> std::process::Command {
+    job_in("out", place, more)
+}
+
+fn job_in(folder: &str, place: &TempDir, more: &[&str]) -> std::process::Command {
     let path = |name: &str| place.path().join(name).display().to_string();
-    let (model, out) = (path("model.toml"), path("out"));
+    let (model, out) = (path("model.toml"), path(folder));
     let args =
         ["optimize", "--model", &model, "--data", "builtin:0.1", "--steps", "30", "--train-batch", "4", "--out", &out];
     let mut command = command(&[&args, more].concat());
@@ -67,6 +71,21 @@ fn a_job_ends_with_two_models_and_a_report() {
     for key in ["baseline", "found", "speedup", "speedup_interval", "compared"] {
         assert_eq!(again[key], found[key], "{key}");
     }
+    // Another job takes its baseline over, if it would train it in the same way.
+    let baseline = place.path().join("out/baseline").display().to_string();
+    let other = |more: &[&str]| {
+        let flags = [&["--baseline", &baseline, "--json"], more].concat();
+        job_in("other", &place, &flags).output().expect("the binary runs")
+    };
+    let refused = other(&["--seed", "5"]);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && error.contains("found `seed = 0`; expected `seed = 5`"), "{error}");
+    assert!(!place.path().join("other").exists());
+    let document: Value = serde_json::from_slice(&other(&["--target-latency", "0.8"]).stdout).expect("JSON");
+    assert_eq!(document["baseline"]["valid"], found["baseline"]["valid"]);
+    let weights =
+        |job: &str| std::fs::read(place.path().join(job).join("baseline/model.safetensors")).expect("weights");
+    assert!(weights("out") == weights("other"));
 }
 
 #[test]
