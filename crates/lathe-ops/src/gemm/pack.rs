@@ -2,6 +2,8 @@
 
 use super::matrix::Mat;
 use super::{KC, kernel};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::{self, Level};
 use crate::{Precision, parallel, team};
 use std::sync::Mutex;
 
@@ -168,53 +170,39 @@ fn fill_panel<const NR: usize>(b: Mat<'_>, (k0, kc): (usize, usize), (first, col
 
 /// Writes columns as rows: `out[p * stride + at + c] = columns[c][p]`.
 fn transpose(columns: &[&[f32]], out: &mut [f32], stride: usize, at: usize, len: usize) {
-    let mut p = 0;
-    if let Ok(columns) = <&[&[f32]; LINE]>::try_from(columns) {
-        while p + LINE <= len {
-            let mut block = [&[0.0; LINE]; LINE];
-            for (line, column) in block.iter_mut().zip(columns) {
-                *line = column[p..].first_chunk().expect("a line");
-                fetch(column.as_ptr().wrapping_add(p + 4 * LINE));
-            }
-            transpose_block(block, &mut out[p * stride + at..], stride);
-            p += LINE;
-        }
-    }
-    for p in p..len {
-        for (c, column) in columns.iter().enumerate() {
-            out[p * stride + at + c] = column[p];
-        }
-    }
-}
-
-/// Writes 16 columns of 16 as rows that begin `stride` apart.
-fn transpose_block(columns: [&[f32; LINE]; LINE], out: &mut [f32], stride: usize) {
-    assert!(stride >= LINE && out.len() >= (LINE - 1) * stride + LINE);
+    let mut done = 0;
     #[cfg(target_arch = "x86_64")]
-    if crate::cpu::level() >= crate::cpu::Level::Avx512 {
-        // SAFETY: the CPU has AVX-512, and `out` has 16 rows of 16, as asserted above.
-        return unsafe { transpose_avx512(columns, out.as_mut_ptr(), stride) };
+    if let (Ok(columns), true) = (<&[&[f32]; LINE]>::try_from(columns), cpu::level() >= Level::Avx512) {
+        assert!(columns.iter().all(|column| column.len() >= len) && stride >= at + LINE && out.len() >= len * stride);
+        done = len / LINE * LINE;
+        // SAFETY: the CPU has AVX-512, the columns have so many entries, and `out` has as many rows of 16, as asserted above.
+        unsafe { transpose_avx512(&columns.map(<[f32]>::as_ptr), done, out.as_mut_ptr().add(at), stride) };
     }
-    for i in 0..LINE {
-        let row = columns.map(|column| column[i]);
-        out[i * stride..][..LINE].copy_from_slice(&row);
+    for p in done..len {
+        let row = &mut out[p * stride + at..][..columns.len()];
+        row.iter_mut().zip(columns).for_each(|(x, column)| *x = column[p]);
     }
 }
 
+/// Writes 16 columns of `len`, a multiple of 16, as rows that begin `stride` apart.
+///
 /// # Safety
-/// The CPU must have AVX-512 F, and `out` room for 16 rows of 16, `stride` apart.
+/// The CPU must have AVX-512 F, each column `len` entries, and `out` as many rows of 16.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn transpose_avx512(columns: [&[f32; LINE]; LINE], out: *mut f32, stride: usize) {
+unsafe fn transpose_avx512(columns: &[*const f32; LINE], len: usize, out: *mut f32, stride: usize) {
     use std::arch::x86_64::*;
-    let mut c = [_mm512_setzero_ps(); LINE];
-    for i in 0..LINE {
-        // SAFETY: each column has 16 floats.
-        c[i] = unsafe { _mm512_loadu_ps(columns[i].as_ptr()) };
-    }
-    for (i, row) in transpose_registers(c).into_iter().enumerate() {
-        // SAFETY: row i of 16.
-        unsafe { _mm512_storeu_ps(out.add(i * stride), row) };
+    for p in (0..len).step_by(LINE) {
+        let mut c = [_mm512_setzero_ps(); LINE];
+        for i in 0..LINE {
+            fetch(columns[i].wrapping_add(p + 4 * LINE));
+            // SAFETY: 16 entries from `p` on.
+            c[i] = unsafe { _mm512_loadu_ps(columns[i].add(p)) };
+        }
+        for (i, row) in transpose_registers(c).into_iter().enumerate() {
+            // SAFETY: row `p + i` of `len`.
+            unsafe { _mm512_storeu_ps(out.add((p + i) * stride), row) };
+        }
     }
 }
 
