@@ -15,9 +15,13 @@ import multiprocessing
 import os
 import pathlib
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).parents[2]
+sys.path.append(str(ROOT / "bench"))
+from record import record  # noqa: E402
+
 RECORD = ROOT / "bench/runs/search.jsonl"
 parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
 parser.add_argument("--lathe", default=ROOT / "target/release/lathe")
@@ -46,11 +50,11 @@ def burn():
         pass
 
 
-def check(group):
+def check():
     yield "50 random architectures", lambda: {k: v for k, v in lathe("profile", *SPACE, "--models", 16, "--check", 50).items() if k in ("calibration", "check", "others_share")}
 
 
-def published(group):
+def published():
     def run():
         cache = args.work / f"empty-{time.time():.0f}"
         begin = time.time()
@@ -59,7 +63,7 @@ def published(group):
     yield "30 iterations, population 100, empty cache", run
 
 
-def measured(group):
+def measured():
     def run():
         both = [args.work / "predicted", args.work / "measured"]
         begin = time.time()
@@ -71,7 +75,7 @@ def measured(group):
     yield "hypervolume, 15 iterations, population 40", run
 
 
-def seeds(group):
+def seeds():
     """Whole frontiers by prediction, and 40 points of each measured."""
     for kind, flags in {"predicted": ["--no-measure", "--most-measured", 0], "measured": ["--models", 0, "--most-measured", 40]}.items():
         for seed in range(5):
@@ -84,7 +88,7 @@ def seeds(group):
             yield f"{kind}, seed {seed}", run
 
 
-def noise(group):
+def noise():
     def run():
         quiet = lathe("profile", "cpu", "--fresh", cache=args.work / "quiet")
         load = multiprocessing.Process(target=burn, daemon=True)
@@ -97,7 +101,7 @@ def noise(group):
     yield "one core busy", run
 
 
-def topology(group):
+def topology():
     """LTS's claim: equal decoder parameters, different aspect ratios (inner = 2 * d_model, 8 heads there, 4 here)."""
     text = split()
     for size, shapes in {"0.4 M": [(64, 12), (96, 5), (128, 3), (160, 2)], "1.2 M": [(96, 16), (128, 9), (192, 4), (272, 2)]}.items():
@@ -112,7 +116,7 @@ def topology(group):
             yield f"{size}, d_model {width}, {layers} layers", run
 
 
-def audit(group):
+def audit():
     text = split()
     def run():
         return lathe("proxies", "audit", "--space", "proxies_small", "--data", text[0], "--valid", text[1], "--train-k", 40, "--steps", 600, "--lr", 0.003, "--precision", "bf16", "--plots", args.work / "audit-plots", "--out", args.work / "audit")
@@ -131,15 +135,7 @@ def split():
     return files
 
 
-GROUPS = {"check": check, "published": published, "measured": measured, "seeds": seeds, "noise": noise, "topology": topology, "audit": audit}
-done = {(record["group"], record["name"]) for record in map(json.loads, RECORD.read_text().splitlines())} if RECORD.exists() else set()
-for group in args.only or GROUPS:
-    if group in ("topology", "audit") and not args.enwik8:
-        continue
-    for name, run in GROUPS[group](group):
-        if (group, name) in done:
-            continue
-        print(group, name, flush=True)
-        result = run()
-        with RECORD.open("a") as record:
-            record.write(json.dumps({"group": group, "name": name, "result": result}) + "\n")
+groups = {"check": check, "published": published, "measured": measured, "seeds": seeds, "noise": noise, "topology": topology, "audit": audit}
+if not args.enwik8:
+    groups = {name: group for name, group in groups.items() if group not in (topology, audit)}
+record(RECORD, groups, args.only)

@@ -30,6 +30,8 @@ pub struct Plan {
     pub seed: u32,
     /// Precision of products in training.
     pub precision: String,
+    /// Most tokens of an evaluation before the last.
+    pub eval_tokens: u32,
     /// Whether a wide feed-forward takes the place of the mixture among the options.
     pub iso_parameter: bool,
     /// Whether other ways to the same latency are trained too.

@@ -226,12 +226,12 @@ impl Job {
             valid: plan.valid.clone(),
             tokenizer: plan.tokenizer.clone(),
             steps: plan.steps,
-            eval_every: plan.steps.div_ceil(5),
+            eval_every: plan.steps.div_ceil(8),
             batch: plan.batch,
             lr: plan.lr,
             seed: plan.seed,
             precision: plan.precision.clone(),
-            eval_tokens: 1 << 14,
+            eval_tokens: plan.eval_tokens,
             out: out.display().to_string(),
             ..Settings::default()
         }

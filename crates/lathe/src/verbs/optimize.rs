@@ -78,6 +78,9 @@ pub struct Optimize {
     /// Precision of products in training: f32 or bf16
     #[arg(long, default_value = "f32")]
     train_precision: lathe_model::Precision,
+    /// Most tokens of an evaluation before the last, 0 for all
+    #[arg(long, default_value_t = 1 << 14)]
+    eval_tokens: u32,
     /// Offer a wide feed-forward with as many parameters in place of the mixture of experts
     #[arg(long)]
     iso_parameter: bool,
@@ -208,6 +211,7 @@ impl Optimize {
             lr,
             seed: self.seed,
             precision: self.train_precision.to_string(),
+            eval_tokens: self.eval_tokens,
             iso_parameter: self.iso_parameter,
             compare: self.compare,
         })
@@ -218,7 +222,7 @@ impl Optimize {
         let workload = serde_json::to_string(&self.workload.workload()).unwrap_or_default();
         let threads = rayon::current_num_threads();
         format!(
-            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {}",
+            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {} {}",
             self.model,
             self.data,
             self.valid,
@@ -230,6 +234,7 @@ impl Optimize {
             self.train_batch,
             self.lr,
             self.train_precision,
+            self.eval_tokens,
             self.iso_parameter,
             self.compare,
             self.seed
