@@ -11,7 +11,7 @@
 //! race/           short trainings of that and of plain ways to the same latency
 //! chosen.json     who won
 //! found/, compare/NAME/    trained from scratch, as the baseline was
-//! measured.json   the trained models side by side
+//! measured.json, compared.json    the trained models side by side
 //! report.html
 //! ```
 

@@ -34,8 +34,6 @@ pub struct Plan {
     pub eval_tokens: u32,
     /// Whether a wide feed-forward takes the place of the mixture among the options.
     pub iso_parameter: bool,
-    /// Whether other ways to the same latency are trained too.
-    pub compare: bool,
 }
 
 /// The latency wanted.

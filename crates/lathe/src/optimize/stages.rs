@@ -134,8 +134,6 @@ pub struct Measured {
     pub pair: Pair,
     /// Over batch sizes.
     pub sweep: Vec<Sweep>,
-    /// Other ways to the same latency.
-    pub compared: Vec<Compared>,
 }
 
 /// Steps of the search and of each training in the race, as shares of a whole training's.
@@ -517,7 +515,7 @@ impl Job {
     }
 
     /// Measures the trained models side by side.
-    pub fn measure(&self, chosen: &Chosen, rivals: &[(String, String)], progress: &mut Progress) -> Result<Measured> {
+    pub fn measure(&self, chosen: &Chosen, progress: &mut Progress) -> Result<Measured> {
         let path = self.out.join("measured.json");
         if path.exists() {
             return read_json(&path);
@@ -543,15 +541,27 @@ impl Job {
                 sweep.push(Sweep { batch, memory, pair: pair::measure(&self.baseline, &found, &setting, SWEEPING)? });
             }
         }
+        progress.finish();
+        let measured = Measured { pair, sweep };
+        write_json(&path, &measured)?;
+        Ok(measured)
+    }
+
+    /// Measures other ways to the same latency.
+    pub fn compare(&self, rivals: &[(String, String)], progress: &mut Progress) -> Result<Vec<Compared>> {
+        let path = self.out.join("compared.json");
+        if rivals.is_empty() || path.exists() {
+            return if rivals.is_empty() { Ok(Vec::new()) } else { read_json(&path) };
+        }
         let mut compared = Vec::new();
         for (name, layers) in rivals {
-            let pair = pair::measure(&self.baseline, &self.model(layers)?, workload, CHOOSING)?;
+            progress.steps("measuring other ways", layers, compared.len() as u64, rivals.len() as u64);
+            let pair = pair::measure(&self.baseline, &self.model(layers)?, &self.plan.workload, CHOOSING)?;
             compared.push(Compared { name: name.clone(), layers: layers.clone(), pair });
         }
         progress.finish();
-        let measured = Measured { pair, sweep, compared };
-        write_json(&path, &measured)?;
-        Ok(measured)
+        write_json(&path, &compared)?;
+        Ok(compared)
     }
 }
 

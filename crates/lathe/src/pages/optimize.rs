@@ -1,7 +1,7 @@
 //! The report of an optimisation.
 
 use super::{page, write};
-use crate::optimize::{Chosen, Job, Measured, Plan};
+use crate::optimize::{Chosen, Compared, Job, Measured, Plan};
 use anyhow::{Context, Result};
 use lathe_core::{Setting, notation};
 use lathe_model::{REGISTRY, count, folder};
@@ -28,6 +28,7 @@ pub struct Page<'a> {
     pub table: &'a Table,
     pub chosen: &'a Chosen,
     pub measured: &'a Measured,
+    pub compared: &'a [Compared],
     /// Of the baseline and of what was found.
     pub outcomes: [&'a Outcome; 2],
     /// Of the models compared with, in their order.
@@ -42,6 +43,7 @@ struct Data<'a> {
     setting: String,
     chosen: &'a Chosen,
     measured: &'a Measured,
+    compared: &'a [Compared],
     sides: [Side; 2],
     rivals: Vec<Option<Evaluation>>,
     blocks: Vec<BlockCost>,
@@ -112,6 +114,7 @@ impl Page<'_> {
             setting: plan.workload.to_string(),
             chosen: self.chosen,
             measured: self.measured,
+            compared: self.compared,
             sides: [
                 self.side("baseline", &job.baseline.layers(), self.outcomes[0])?,
                 self.side("found", &self.chosen.layers, self.outcomes[1])?,

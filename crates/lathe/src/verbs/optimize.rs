@@ -32,7 +32,7 @@ Measures what each kind of block costs here, searches for the best architecture 
 whole beside the model it came from, trains both from scratch with equal steps, and writes a report. With nothing given it
 makes a small Transformer-XL twice as fast on a built-in language, in about ten minutes.
 
-A job that was killed goes on with the same command.
+A job that was killed goes on with the same command, and one that has ended goes on with --compare.
 
 Examples:
   lathe optimize
@@ -132,6 +132,13 @@ struct Rival {
     valid: Option<Evaluation>,
 }
 
+impl Rival {
+    fn new(compared: Compared, valid: Option<Evaluation>) -> Self {
+        let Compared { name, layers, pair } = compared;
+        Self { name, layers, latency_ms: pair.second_ms.median, speedup: pair.speedup, valid }
+    }
+}
+
 impl Optimize {
     fn target(&self) -> Result<Target> {
         let wrong = |flag: &str, value: f64| Usage(format!("--{flag}: found {value}; expected a number above 0"));
@@ -213,7 +220,6 @@ impl Optimize {
             precision: self.train_precision.to_string(),
             eval_tokens: self.eval_tokens,
             iso_parameter: self.iso_parameter,
-            compare: self.compare,
         })
     }
 
@@ -222,7 +228,7 @@ impl Optimize {
         let workload = serde_json::to_string(&self.workload.workload()).unwrap_or_default();
         let threads = rayon::current_num_threads();
         format!(
-            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {} {}",
+            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {}",
             self.model,
             self.data,
             self.valid,
@@ -236,7 +242,6 @@ impl Optimize {
             self.train_precision,
             self.eval_tokens,
             self.iso_parameter,
-            self.compare,
             self.seed
         )
     }
@@ -286,7 +291,7 @@ impl Action for Optimize {
         let chosen = job.race(&table, &searched, &mut progress)?;
         stage(4, &format!("train what was found ({}), {}", chosen.name, chosen.layers));
         let trained = job.train("found", &chosen.layers, &mut screen)?;
-        let rivals = if job.plan.compare { job.rivals(&table, &chosen)? } else { Vec::new() };
+        let rivals = if self.compare { job.rivals(&table, &chosen)? } else { Vec::new() };
         let mut of_rivals = Vec::new();
         for (name, layers) in &rivals {
             output::tell(format_args!("      train {name}, {layers}"));
@@ -294,20 +299,23 @@ impl Action for Optimize {
         }
         screen.finish();
         stage(5, "measure both side by side, and report");
-        let measured = job.measure(&chosen, &rivals, &mut progress)?;
+        let measured = job.measure(&chosen, &mut progress)?;
+        let compared = job.compare(&rivals, &mut progress)?;
         let report = self.out.join("report.html");
         let page = Page {
             job: &job,
             table: &table,
             chosen: &chosen,
             measured: &measured,
+            compared: &compared,
             outcomes: [&baseline, &trained],
             rivals: &of_rivals,
         };
         page.write(&report)?;
         let estimate = job.estimate(&table, &chosen.layers)?;
         let sides = [baseline.valid, trained.valid];
-        let document = document(&job, &chosen, estimate, &measured, sides, of_rivals, began, &report);
+        let rivals = compared.into_iter().zip(of_rivals).map(|(compared, outcome)| Rival::new(compared, outcome.valid));
+        let document = document(&job, &chosen, estimate, &measured, sides, rivals.collect(), began, &report);
         if json { output::json(&document) } else { output::text(&document.to_string()) }
     }
 }
@@ -319,19 +327,12 @@ fn document(
     estimated_latency: f64,
     measured: &Measured,
     valid: [Option<Evaluation>; 2],
-    rivals: Vec<lathe_train::run::Outcome>,
+    compared: Vec<Rival>,
     began: Instant,
     report: &Path,
 ) -> Document {
     let pair = &measured.pair;
     let [of_baseline, of_found] = valid;
-    let compared = measured.compared.iter().zip(rivals).map(|(Compared { name, layers, pair }, outcome)| Rival {
-        name: name.clone(),
-        layers: layers.clone(),
-        latency_ms: pair.second_ms.median,
-        speedup: pair.speedup,
-        valid: outcome.valid,
-    });
     Document {
         baseline: Side { layers: job.baseline.layers(), latency_ms: pair.first_ms.median, valid: of_baseline },
         found: Side { layers: chosen.layers.clone(), latency_ms: pair.second_ms.median, valid: of_found },
@@ -342,7 +343,7 @@ fn document(
         estimated_latency,
         from: chosen.name.clone(),
         race: chosen.race.clone(),
-        compared: compared.collect(),
+        compared,
         steps: job.plan.steps,
         seconds: began.elapsed().as_secs_f64(),
         report: report.display().to_string(),
