@@ -8,6 +8,7 @@ use lathe_core::{MAX_TEXT, Model, Space, Spec, shorten};
 use lathe_model::REGISTRY;
 use lathe_model::folder::{self, FolderError};
 use lathe_model::shipped::{self, MODELS, SPACES, Shipped};
+use serde::de::DeserializeOwned;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
@@ -22,6 +23,12 @@ impl std::fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+/// Reads a JSON file.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+    serde_json::from_slice(&text).with_context(|| path.display().to_string())
+}
 
 /// Whether an error is wrong usage, a wrong model or a wrong space, rather than a failed run.
 pub fn is_usage(error: &anyhow::Error) -> bool {

@@ -22,4 +22,4 @@ mod stages;
 
 pub use options::with_head_width;
 pub use plan::{Plan, Target, steps_within};
-pub use stages::{BASELINE, Chosen, Compared, Job, Measured, PLAN, Runner, read_json};
+pub use stages::{BASELINE, Chosen, Compared, Job, Measured, PLAN, Runner};

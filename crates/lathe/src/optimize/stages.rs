@@ -3,7 +3,7 @@
 use super::options;
 use super::pair::{self, Pair};
 use super::plan::Plan;
-use crate::input::Usage;
+use crate::input::{Usage, read_json};
 use crate::profiler::TableArgs;
 use crate::progress::Progress;
 use crate::verbs::train::Screen;
@@ -24,7 +24,6 @@ use lathe_train::run;
 use lathe_train::settings::Settings;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -595,12 +594,6 @@ fn within(log_p: &[Vec<f64>], costs: &Costs, limit: f64) -> Option<Vec<usize>> {
         if close(&with(middle)?) { high = middle } else { low = middle }
     }
     with(high)
-}
-
-/// Reads a file of the job.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
-    serde_json::from_slice(&text).with_context(|| path.display().to_string())
 }
 
 /// Writes a file of the job, whole or not at all.

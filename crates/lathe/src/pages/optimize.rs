@@ -1,6 +1,7 @@
 //! The report of an optimisation.
 
 use super::{page, write};
+use crate::input::read_json;
 use crate::optimize::{Chosen, Compared, Job, Measured, Plan};
 use anyhow::{Context, Result};
 use lathe_core::{Setting, notation};
@@ -97,7 +98,7 @@ impl Page<'_> {
     pub fn write(&self, path: &Path) -> Result<()> {
         let (job, plan) = (self.job, &self.job.plan);
         let out = &job.out;
-        let search = read_value(&out.join("search/result.json"))?;
+        let search: Value = read_json(&out.join("search/result.json"))?;
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);
         let seconds = Seconds {
             search: number(&search["seconds"]),
@@ -200,11 +201,6 @@ fn command() -> String {
         false => format!("'{}'", arg.replace('\'', "'\\''")),
     };
     std::iter::once("lathe".to_string()).chain(std::env::args().skip(1).map(quote)).collect::<Vec<_>>().join(" ")
-}
-
-fn read_value(path: &Path) -> Result<Value> {
-    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
-    serde_json::from_slice(&text).with_context(|| path.display().to_string())
 }
 
 /// The records of a file, thinned out where there are many. What a run that was killed recorded beyond its last checkpoint

@@ -2,9 +2,9 @@
 
 use super::Action;
 use super::train::Screen;
-use crate::input::{self, Usage};
+use crate::input::{self, Usage, read_json};
 use crate::optimize::{
-    BASELINE, Chosen, Compared, Job, Measured, PLAN, Plan, Runner, Target, read_json, steps_within, with_head_width,
+    BASELINE, Chosen, Compared, Job, Measured, PLAN, Plan, Runner, Target, steps_within, with_head_width,
 };
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::optimize::Page;

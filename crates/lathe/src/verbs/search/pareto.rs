@@ -5,7 +5,7 @@
 //! the page, the pictures and the figures.
 
 use super::super::Action;
-use crate::input::{self, Usage};
+use crate::input::{self, Usage, read_json};
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::pareto::Page;
 use crate::profiler::{self, TableArgs};
@@ -26,7 +26,6 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -166,7 +165,8 @@ impl Pareto {
     /// What tells this search from others: a folder holds one.
     fn identity(&self, space: &Space) -> String {
         format!(
-            "space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {}\n",
+            "{} threads; space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {}\n",
+            rayon::current_num_threads(),
             self.space,
             space.size(),
             self.workload.workload(),
@@ -419,11 +419,6 @@ fn open_record(path: &Path, progress: &mut Progress) -> Result<Record> {
 
 fn write_text(path: &Path, text: &str) -> Result<()> {
     Ok(write_aside(path, |out| out.write_all(text.as_bytes()))?)
-}
-
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = std::fs::read(path).with_context(|| path.display().to_string())?;
-    serde_json::from_slice(&text).with_context(|| path.display().to_string())
 }
 
 /// A model file per point, from the smallest on.
