@@ -1,6 +1,7 @@
 """The figures of optimising in docs/results.md, each recorded as it comes; what is recorded is not run again.
 
     python3 bench/optimize/run.py --enwik8 enwik8.gz [--only GROUP ...]
+    python3 bench/optimize/run.py --table
 
 Groups: main (three seeds at batch 1 and 16), compare (other ways beside them), iso (wide feed-forwards in place of mixtures), targets
 (target against estimate against measurement), par (where PAR's search puts attention), placement (the PAR rule's attention
@@ -25,9 +26,10 @@ from record import record  # noqa: E402
 RECORD = ROOT / "bench/runs/optimize.jsonl"
 parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
 parser.add_argument("--lathe", default=ROOT / "target/release/lathe")
-parser.add_argument("--enwik8", type=pathlib.Path, required=True, help="enwik8 or enwik8.gz")
+parser.add_argument("--enwik8", type=pathlib.Path, help="enwik8 or enwik8.gz")
 parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/optimize")
 parser.add_argument("--only", nargs="*")
+parser.add_argument("--table", action="store_true", help="print what is recorded as tables, and run nothing")
 args = parser.parse_args()
 args.work.mkdir(parents=True, exist_ok=True)
 
@@ -160,5 +162,52 @@ def placement():
             yield f"{name}, seed {seed}", run
 
 
+def spread(values):
+    """Mean and deviation."""
+    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{deviation}"
+
+
+def tables():
+    """What is recorded, in Markdown."""
+    records = {}
+    for record in map(json.loads, RECORD.read_text().splitlines()):
+        records.setdefault(record["group"], {})[record["name"]] = record["result"]
+
+    def bits(side):
+        return side["valid"]["bits_per_byte"]
+
+    print("| | baseline, bits/byte | found, bits/byte | change | faster | gain of the last quarter | search/training | from |\n|---|---|---|---|---|---|---|---|")
+    for name, one in [*records.get("main", {}).items(), *((f"iso-parameter, {name}", one) for name, one in records.get("iso", {}).items())]:
+        baseline, found, curve = one["baseline"], one["found"], dict(one["baseline"]["curve"])
+        gain = 1 - curve[max(curve)] / curve[min(curve, key=lambda step: abs(step - 0.75 * max(curve)))]
+        low, high = one["speedup_interval"]
+        cost = one["search_seconds"]["seconds"] / baseline["seconds"]
+        print(f"| {name} | {bits(baseline):.3f} | {bits(found):.3f} | {100 * (bits(found) / bits(baseline) - 1):+.1f} % | {one['speedup']:.2f} [{low:.2f}, {high:.2f}] | {100 * gain:+.1f} % | {cost:.2f} | {one['from']} |")
+    others = {}
+    for rivals in records.get("compare", {}).values():
+        for rival in rivals:
+            others.setdefault(re.sub(r"-\d$", "", rival["name"]), []).append(rival)
+    print("\n| | runs | faster | bits/byte |\n|---|---|---|---|")
+    for name, runs in others.items():
+        print(f"| {name} | {len(runs)} | {spread([one['speedup'] for one in runs])} | {spread([bits(one) for one in runs])} |")
+    runs = list(records.get("targets", {}).values())
+    print("\n| target | estimated | measured |\n|---|---|---|")
+    for one in sorted(runs, key=lambda one: one["target"]):
+        print(f"| {one['target']} | {one['estimated']:.3f} | {one['measured']:.3f} |")
+    if len(runs) > 2:
+        met = sum(one["estimated"] <= 1.02 * one["target"] for one in runs)
+        for key in ("estimated", "measured"):
+            print(f"target against {key}: correlation {statistics.correlation([one['target'] for one in runs], [one[key] for one in runs]):.3f}")
+        print(f"{met} of {len(runs)} estimates at most 1.02 times the target")
+    for name, one in records.get("par", {}).items():
+        print(f"PAR, {name}: {one['layers']}, attention per third {one['attention_per_third']}")
+    places = {}
+    for name, one in records.get("placement", {}).items():
+        places.setdefault(name.split(",")[0], []).append(one["bits_per_byte"])
+    for name, values in places.items():
+        print(f"{name}: {spread(values)} bits/byte over {len(values)} seeds")
+
+
 groups = {"main": main, "compare": compare, "iso": iso, "targets": targets, "par": par, "placement": placement}
-record(RECORD, groups, args.only)
+tables() if args.table else record(RECORD, groups, args.only)
