@@ -176,7 +176,7 @@ fn transpose(columns: &[&[f32]], out: &mut [f32], stride: usize, at: usize, len:
         assert!(columns.iter().all(|column| column.len() >= len) && stride >= at + LINE && out.len() >= len * stride);
         done = len / LINE * LINE;
         // SAFETY: the CPU has AVX-512, the columns have so many entries, and `out` has as many rows of 16, as asserted above.
-        unsafe { transpose_avx512(&columns.map(<[f32]>::as_ptr), done, out.as_mut_ptr().add(at), stride) };
+        unsafe { transpose_avx512(&columns.map(<[f32]>::as_ptr), done, out.as_mut_ptr().wrapping_add(at), stride) };
     }
     for p in done..len {
         let row = &mut out[p * stride + at..][..columns.len()];

@@ -59,17 +59,17 @@ fn partial(report: &TableReport) -> Vec<Chart> {
     PANELS.iter().map(|&share| panel(share)).collect()
 }
 
-/// Figure 5: what each proxy costs, and how well it ranks.
+/// Figure 5: what each proxy costs, and how well it ranks. Partial trainings are one line, from the shortest on.
 fn costs(report: &TableReport) -> Chart {
     let known = report.proxies.iter().filter_map(|proxy| Some((proxy, proxy.spearman?)));
-    let (points, words) =
-        known.map(|(proxy, spearman)| ((proxy.cost_flops as f64, spearman), proxy.name.clone())).unzip();
-    Chart {
-        title: report.table.clone(),
-        x: axis("FLOPs per model", true),
-        y: axis("Spearman", false),
-        series: vec![Series { words, ..Series::new("", Mark::Dots, points) }],
+    let (partial, others): (Vec<_>, Vec<_>) = known.partition(|(proxy, _)| is_partial(proxy));
+    let point = |&(proxy, spearman): &(&ProxyReport, f64)| (proxy.cost_flops as f64, spearman);
+    let words = others.iter().map(|(proxy, _)| proxy.name.clone()).collect();
+    let mut series = vec![Series { words, ..Series::new("", Mark::Dots, others.iter().map(point).collect()) }];
+    if !partial.is_empty() {
+        series.push(Series::new("partial training", Mark::Line, partial.iter().map(point).collect()));
     }
+    Chart { title: report.table.clone(), x: axis("FLOPs per model", true), y: axis("Spearman", false), series }
 }
 
 /// Figure 6: perplexity by total parameters, and the parameter proxies among the best k percent.
