@@ -15,6 +15,7 @@
 //! report.html
 //! ```
 
+mod baseline;
 mod options;
 mod pair;
 mod plan;
