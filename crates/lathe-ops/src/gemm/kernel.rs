@@ -118,8 +118,8 @@ mod avx512 {
         // SAFETY: A has `depth` columns, B `depth` rows of 32; the masks keep loads and
         // stores of C to its `cols` columns.
         unsafe {
-            // C and what goes with it are wanted at the end, when waiting for them would stop everything. All at once would
-            // keep the panels waiting, so a line is fetched every few steps, where there are enough.
+            // C and what goes with it are wanted at the end, when waiting for them would stop everything. A line is
+            // fetched every few steps, where there are enough, rather than all at once before the panels.
             let lines = 2 * ROWS;
             let spread = t.depth >= EVERY * lines;
             let fetch = |line: usize| {
