@@ -97,6 +97,39 @@ fn volume(points: &[&[f64]], reference: &[f64]) -> f64 {
     sum
 }
 
+/// How far beyond the worst of all points, scaled to a range of 1, the reference of volumes lies.
+pub const REFERENCE: f64 = 1.1;
+
+/// As many points as wanted that together dominate much: each in turn adds the most volume to those before it.
+pub fn most_dominant<P: AsRef<[f64]>>(points: &[P], count: usize) -> Vec<usize> {
+    let Some((low, high)) = range(points) else { return Vec::new() };
+    let scaled: Vec<Vec<f64>> = points.iter().map(|point| scale(point.as_ref(), &low, &high)).collect();
+    let reference = vec![REFERENCE; low.len()];
+    let mut kept: Vec<usize> = Vec::new();
+    let mut reached = 0.0;
+    // What a point adds only becomes less as others are kept, so whoever still adds more than all others were known to
+    // add is the next.
+    let mut left: Vec<(f64, usize)> = (0..points.len()).map(|i| (f64::INFINITY, i)).collect();
+    while kept.len() < count.min(points.len()) {
+        let mut best: Option<(f64, usize)> = None;
+        left.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        for (at, (adds, i)) in left.iter_mut().enumerate() {
+            if best.is_some_and(|(most, _)| most >= *adds) {
+                break;
+            }
+            let with: Vec<&[f64]> = kept.iter().chain([&*i]).map(|&j| scaled[j].as_slice()).collect();
+            *adds = hypervolume(&with, &reference) - reached;
+            if best.is_none_or(|(most, _)| *adds > most) {
+                best = Some((*adds, at));
+            }
+        }
+        let Some((adds, at)) = best else { break };
+        reached += adds;
+        kept.push(left.remove(at).1);
+    }
+    kept
+}
+
 /// The points on the lower convex hull: those that are the best for some weights of the coordinates, none negative.
 /// For two or three coordinates.
 pub fn lower_hull<P: AsRef<[f64]>>(points: &[P]) -> Vec<usize> {
@@ -182,6 +215,26 @@ mod tests {
     fn ranks_peel_frontiers() {
         let points = [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [2.0, 2.0], [0.0, 1.0]];
         assert_eq!(ranks(&points), [0, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn the_most_dominant_are_the_greedy_choice() {
+        for seed in 0..5 {
+            let points = random(40, 3, seed);
+            let (low, high) = range(&points).expect("points");
+            let volume = |chosen: &[usize]| {
+                let scaled: Vec<Vec<f64>> = chosen.iter().map(|&i| scale(&points[i], &low, &high)).collect();
+                hypervolume(&scaled, &[REFERENCE; 3])
+            };
+            let chosen = most_dominant(&points, 8);
+            assert_eq!(chosen.len(), 8);
+            for n in 1..=8 {
+                let with = |i: usize| volume(&[&chosen[..n - 1], &[i]].concat());
+                let most = (0..points.len()).map(with).fold(0.0, f64::max);
+                assert!((volume(&chosen[..n]) - most).abs() < 1e-12, "{n}");
+            }
+        }
+        assert_eq!(most_dominant(&random(3, 2, 0), 9).len(), 3);
     }
 
     #[test]

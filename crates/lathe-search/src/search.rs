@@ -4,12 +4,11 @@ use crate::objective::Objective;
 use crate::pareto::{frontier, lower_hull};
 use crate::profile::Prediction;
 use crate::record::Record;
-use crate::searchers::{Candidate, Entry, Sizes};
+use crate::searchers::{Candidate, Entry, Novelty, Sizes};
 use crate::{Error, Result};
 use lathe_core::{Genome, Model, Sampling, Space};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use std::collections::HashSet;
 
 /// What to search for, and how.
 pub struct Plan {
@@ -61,7 +60,6 @@ struct Search<'a> {
     space: &'a Space,
     plan: &'a Plan,
     record: &'a mut Record,
-    seen: HashSet<String>,
     candidates: Vec<Candidate>,
     evaluated: Vec<Evaluated>,
     /// The least latency and memory of anything, for a word to the user.
@@ -79,38 +77,38 @@ pub fn search(
     let mut rng = ChaCha8Rng::seed_from_u64(plan.seed);
     let mut searcher = (plan.searcher.new)(plan.sizes);
     let least = (f64::INFINITY, f64::INFINITY);
-    let (seen, candidates, evaluated) = (HashSet::new(), Vec::new(), Vec::new());
-    let mut search = Search { space, plan, record, seen, candidates, evaluated, least };
+    let (candidates, evaluated) = (Vec::new(), Vec::new());
+    let mut search = Search { space, plan, record, candidates, evaluated, least };
+    let mut new = Novelty::new(space);
     for _ in 0..FIRST_ROUNDS {
         let missing = plan.sizes.population.saturating_sub(search.candidates.len());
         if missing == 0 {
             break;
         }
         for _ in 0..missing {
-            search.evaluate(space.sample(Sampling::Choices, &mut rng), evaluate)?;
+            if let Some(genome) = new.draw(|space| space.sample(Sampling::Choices, &mut rng)) {
+                search.evaluate(genome, evaluate)?;
+            }
         }
-        watch(0, search.seen.len());
+        watch(0, new.count());
     }
     if search.candidates.is_empty() {
-        return Err(search.nothing_fits());
+        return Err(search.nothing_fits(new.count()));
     }
     for iteration in 1..=plan.iterations {
-        for genome in searcher.propose(space, &search.candidates, &mut rng) {
+        for genome in searcher.propose(&search.candidates, &mut new, &mut rng) {
             search.evaluate(genome, evaluate)?;
         }
-        watch(iteration, search.seen.len());
+        watch(iteration, new.count());
     }
     Ok(search.evaluated)
 }
 
 impl Search<'_> {
-    /// Evaluates an architecture that was not seen before, and keeps it where it is within the bounds.
+    /// Evaluates an architecture, and keeps it where it is within the bounds.
     fn evaluate(&mut self, genome: Genome, evaluate: Evaluate<'_>) -> Result<()> {
         let model = self.space.model(&genome);
         let key = model.to_toml();
-        if !self.seen.insert(key.clone()) {
-            return Ok(());
-        }
         let cost = match self.record.get(&key) {
             Some(cost) => cost,
             None => {
@@ -130,9 +128,9 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn nothing_fits(&self) -> Error {
+    fn nothing_fits(&self, tried: usize) -> Error {
         let (latency, memory) = (self.least.0, self.least.1 / (1 << 20) as f64);
-        let found = format!("no architecture within the bounds among {} random ones", self.seen.len());
+        let found = format!("no architecture within the bounds among {tried} random ones");
         let expected =
             format!("higher bounds: the least that any of them takes is {latency:.3} ms, and {memory:.1} MB");
         Error::setting("--max-latency-ms, --max-memory-mb", found, expected)

@@ -22,6 +22,8 @@ const BUSY: f64 = 0.1;
 const WIDE: f64 = 0.2;
 /// Seconds that the measurement of a whole model takes.
 pub const SECONDS: f64 = 0.5;
+/// Rounds in which whole models are measured for a calibration.
+pub const ROUNDS: usize = 5;
 
 /// Where tables are kept.
 pub fn cache_folder() -> PathBuf {
@@ -162,16 +164,16 @@ pub fn random_models(space: &Space, workload: &Workload, count: usize, rng: &mut
 pub fn measure_models(
     models: Vec<Model>,
     workload: &Workload,
+    rounds: usize,
     what: &str,
     progress: &mut Progress,
 ) -> Result<Vec<(Model, Measured)>> {
-    const ROUNDS: usize = 5;
-    let all = (ROUNDS * models.len()) as u64;
+    let all = (rounds * models.len()) as u64;
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut order: Vec<usize> = (0..models.len()).collect();
     let mut of_rounds = vec![Vec::new(); models.len()];
     let mut peaks = vec![0; models.len()];
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         order.shuffle(&mut rng);
         for (i, &at) in order.iter().enumerate() {
             progress.steps(what, "", (round * models.len() + i) as u64, all);
@@ -198,7 +200,7 @@ pub fn calibrate(
 ) -> Result<Calibration> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let models = random_models(space, &table.workload, count, &mut rng)?;
-    let measured = measure_models(models, &table.workload, "measuring whole models", progress)?;
+    let measured = measure_models(models, &table.workload, ROUNDS, "measuring whole models", progress)?;
     Ok(Calibration::fit(table, &measured)?)
 }
 

@@ -1,9 +1,10 @@
 //! Algorithm 1 of LTS (Javaheripi et al., 2022): parents come from the frontier of all that was evaluated, those used
 //! less often before those used more, with weight 1 / (1 + scaled use); half of the children are mutants, half crossovers.
+//! A child that was seen before is drawn again.
 
-use super::{Candidate, Searcher, Sizes};
+use super::{Candidate, Novelty, Searcher, Sizes};
 use crate::pareto::frontier;
-use lathe_core::{Genome, Space};
+use lathe_core::Genome;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ pub fn new(sizes: Sizes) -> Box<dyn Searcher> {
 }
 
 impl Searcher for Evolution {
-    fn propose(&mut self, space: &Space, evaluated: &[Candidate], rng: &mut ChaCha8Rng) -> Vec<Genome> {
+    fn propose(&mut self, evaluated: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Vec<Genome> {
         let costs: Vec<&[f64]> = evaluated.iter().map(|candidate| candidate.costs.as_slice()).collect();
         let best: Vec<&Genome> = frontier(&costs).into_iter().map(|i| &evaluated[i].genome).collect();
         if best.is_empty() {
@@ -31,15 +32,11 @@ impl Searcher for Evolution {
         let parents: Vec<&Genome> = (0..self.sizes.parents()).map(|_| best[draw(&weights, rng)]).collect();
         parents.iter().for_each(|&parent| *self.used.entry(parent.clone()).or_default() += 1);
         let any = |rng: &mut ChaCha8Rng| parents[rng.random_range(0..parents.len())];
-        let mut children = Vec::new();
-        for _ in 0..self.sizes.children() {
-            children.push(space.mutate(any(rng), self.sizes.mutation, rng));
-        }
-        for _ in 0..self.sizes.children() {
-            let (mother, father) = (any(rng), any(rng));
-            children.push(space.crossover(mother, father, rng));
-        }
-        children
+        let children = self.sizes.children();
+        let mut found = Vec::new();
+        found.extend((0..children).filter_map(|_| new.draw(|space| space.mutate(any(rng), self.sizes.mutation, rng))));
+        found.extend((0..children).filter_map(|_| new.draw(|space| space.crossover(any(rng), any(rng), rng))));
+        found
     }
 }
 

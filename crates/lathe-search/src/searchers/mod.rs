@@ -7,6 +7,7 @@ mod random;
 
 use lathe_core::{Genome, Space};
 use rand_chacha::ChaCha8Rng;
+use std::collections::HashSet;
 
 /// What a searcher is told.
 #[derive(Debug, Clone)]
@@ -46,8 +47,36 @@ impl Sizes {
 
 /// A way of searching.
 pub trait Searcher: Send {
-    /// The next architectures, given all evaluated so far, in their order.
-    fn propose(&mut self, space: &Space, evaluated: &[Candidate], rng: &mut ChaCha8Rng) -> Vec<Genome>;
+    /// The next architectures, all of them new, given all evaluated so far, in their order.
+    fn propose(&mut self, evaluated: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Vec<Genome>;
+}
+
+/// A space, and what was proposed of it.
+pub struct Novelty<'a> {
+    /// The space.
+    pub space: &'a Space,
+    seen: HashSet<String>,
+}
+
+/// The most draws to find an architecture that is new.
+const PATIENCE: usize = 20;
+
+impl<'a> Novelty<'a> {
+    /// A space of which nothing was proposed.
+    pub fn new(space: &'a Space) -> Self {
+        Self { space, seen: HashSet::new() }
+    }
+
+    /// Draws until an architecture is new, which it then is no longer; `None` where many draws find none.
+    pub fn draw(&mut self, mut draw: impl FnMut(&Space) -> Genome) -> Option<Genome> {
+        let mut draws = (0..PATIENCE).map(|_| draw(self.space));
+        draws.find(|genome| self.seen.insert(self.space.model(genome).to_toml()))
+    }
+
+    /// How many were proposed.
+    pub fn count(&self) -> usize {
+        self.seen.len()
+    }
 }
 
 /// A searcher that can be named.

@@ -70,7 +70,8 @@ impl Page<'_> {
         write(&out.join("frontier.csv"), &self.csv())?;
         write(&out.join("frontier.svg"), &svg(&self.slices()))?;
         let objectives = self.plan.objectives.iter().map(|objective| objective.name.to_string()).collect();
-        let ended = Ended { objectives, frontier: self.frontier.iter().map(|point| point.values.clone()).collect() };
+        let frontier = self.frontier.iter().map(|point| point.values.clone()).collect();
+        let ended = Ended { objectives, workload: self.workload.clone(), frontier };
         write(&out.join("frontier.json"), &serde_json::to_string(&ended)?)
     }
 

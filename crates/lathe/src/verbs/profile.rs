@@ -142,8 +142,14 @@ impl Action for Profile {
 
 /// Measures models twice and compares with what was predicted.
 fn check(models: Vec<Model>, table: &Table, calibration: &Calibration, progress: &mut Progress) -> Result<Check> {
-    let first = profiler::measure_models(models.clone(), &table.workload, "measuring other models", progress)?;
-    let again = profiler::measure_models(models, &table.workload, "measuring them again", progress)?;
+    let first = profiler::measure_models(
+        models.clone(),
+        &table.workload,
+        profiler::ROUNDS,
+        "measuring other models",
+        progress,
+    )?;
+    let again = profiler::measure_models(models, &table.workload, profiler::ROUNDS, "measuring them again", progress)?;
     let mut checked = Vec::new();
     for ((model, Measured { latency_ms, peak_bytes }), (_, again)) in first.into_iter().zip(again) {
         let predicted = calibration.predict(table, &model)?;

@@ -17,6 +17,7 @@ use lathe_core::{Model, Setting, Space, notation};
 use lathe_model::folder::{is_free, write_aside};
 use lathe_model::{REGISTRY, count};
 use lathe_search::objective::{self, OBJECTIVES, Objective};
+use lathe_search::pareto::most_dominant;
 use lathe_search::profile::{Calibration, Prediction, Table};
 use lathe_search::record::Record;
 use lathe_search::search::{self, Evaluated, Plan, best, saving};
@@ -78,7 +79,7 @@ pub struct Pareto {
     /// Whole models to fit the correction of the blocks' sum to
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     models: u32,
-    /// The most points of the frontier to measure whole, spread over its qualities; 0 for all
+    /// The most points of the frontier to measure whole, those that dominate most; 0 for all
     #[arg(long, default_value_t = 80, value_name = "N")]
     most_measured: usize,
     /// Take predictions for the frontier, too, and measure nothing whole
@@ -212,7 +213,8 @@ impl Action for Pareto {
         progress.finish();
         let mut found = best(&evaluated, &plan, self.hull);
         if self.most_measured > 0 && found.len() > self.most_measured {
-            found = spread(found, &evaluated, &plan, self.most_measured);
+            let costs: Vec<Vec<f64>> = found.iter().map(|&i| evaluated[i].costs(&plan)).collect();
+            found = most_dominant(&costs, self.most_measured).into_iter().map(|i| found[i]).collect();
         }
 
         // What counts is measured whole: the frontier, and the baselines beside it, in a random order, so that a machine that
@@ -379,13 +381,6 @@ fn point(one: &Evaluated, predicted: Prediction) -> Point {
     }
 }
 
-/// As many of the points as are wanted, evenly by rank of quality, the best and the worst among them.
-fn spread(mut found: Vec<usize>, evaluated: &[Evaluated], plan: &Plan, most: usize) -> Vec<usize> {
-    found.sort_by(|&a, &b| evaluated[a].costs(plan)[0].total_cmp(&evaluated[b].costs(plan)[0]));
-    let last = found.len() - 1;
-    (0..most).map(|i| found[if most > 1 { i * last / (most - 1) } else { 0 }]).collect()
-}
-
 /// The baseline with 1 to 16 layers: what people do without a search.
 fn scaled(baseline: &Model, workload: &Workload) -> Result<Vec<Model>> {
     let model = |layers: usize| -> Result<Model> {
@@ -421,6 +416,11 @@ fn write_text(path: &Path, text: &str) -> Result<()> {
     Ok(write_aside(path, |out| out.write_all(text.as_bytes()))?)
 }
 
+/// The model file of a point of the frontier.
+pub fn point_file(out: &Path, i: usize) -> PathBuf {
+    out.join("frontier").join(format!("{:03}.toml", i + 1))
+}
+
 /// A model file per point, from the smallest on.
 fn write_models(out: &Path, frontier: &[(&Evaluated, Prediction)]) -> Result<()> {
     let folder = out.join("frontier");
@@ -432,7 +432,7 @@ fn write_models(out: &Path, frontier: &[(&Evaluated, Prediction)]) -> Result<()>
         .collect();
     models.sort_by_key(|(params, _)| *params);
     for (i, (_, model)) in models.iter().enumerate() {
-        write_text(&folder.join(format!("{:03}.toml", i + 1)), &model.to_toml())?;
+        write_text(&point_file(out, i), &model.to_toml())?;
     }
     Ok(())
 }
