@@ -263,7 +263,7 @@ impl<'a> Head<'a> {
     }
 
     /// Blocks of queries: first, count, and one past the last key that any of them sees.
-    fn blocks(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> + use<> {
         let Shape { queries, keys, mask, .. } = self.shape;
         (0..queries).step_by(BLOCK).map(move |first| {
             let count = BLOCK.min(queries - first);
@@ -383,9 +383,9 @@ impl<'a> Head<'a> {
             dv: vec![0.0; d_head],
         });
         let mut moved = Buf::any(if self.r.is_some() { BLOCK * keys } else { 0 });
-        dk.fill(0.0);
-        dv.fill(0.0);
-        for (first, count, end) in self.blocks() {
+        // The last block sees every key, so what it gives is stored, and the others add to it.
+        let mut add = false;
+        for (first, count, end) in self.blocks().rev() {
             let p = &probabilities[first * keys..(first + count) * keys];
             let dout = dout.rows_from(first, count);
             // dP = dO V^T
@@ -399,7 +399,7 @@ impl<'a> Head<'a> {
                 Mat::with_stride(&dropped, count, end, keys)
             };
             // dV += P^T dO
-            self.product(dv.block(0, 0, end, d_head), weights.t(), dout, true);
+            self.product(dv.block(0, 0, end, d_head), weights.t(), dout, add);
             for (i, ds) in ds.chunks_exact_mut(keys).take(count).enumerate() {
                 let (from, to) = mask.range(keys - queries + first + i, keys);
                 ds[..from].fill(0.0);
@@ -412,7 +412,7 @@ impl<'a> Head<'a> {
             match (&self.biased, &mut relative) {
                 (Some((with_u, with_v)), Some(relative)) => {
                     let with_u = Mat::new(&with_u[first * d_head..(first + count) * d_head], count, d_head);
-                    self.product(dk.block(0, 0, end, d_head), ds_mat.t(), with_u, true);
+                    self.product(dk.block(0, 0, end, d_head), ds_mat.t(), with_u, add);
                     add_columns(&mut dq.block(first, 0, count, d_head), &mut relative.du);
                     // The same gradients at the places of their positions.
                     let low = queries - first - count;
@@ -437,8 +437,9 @@ impl<'a> Head<'a> {
                         dq.row(first + i, 0, d_head).iter_mut().zip(part).for_each(|(dq, x)| *dq += x);
                     }
                 }
-                _ => self.product(dk.block(0, 0, end, d_head), ds_mat.t(), self.q.rows_from(first, count), true),
+                _ => self.product(dk.block(0, 0, end, d_head), ds_mat.t(), self.q.rows_from(first, count), add),
             }
+            add = true;
         }
         relative
     }

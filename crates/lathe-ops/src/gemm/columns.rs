@@ -41,11 +41,13 @@ pub(super) fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finis
                         buffer.get()
                     }
                 };
-                let left = &left[k0 * panels * LINE..][..kc * panels * LINE];
-                kernel.block(left, right, kc, c.block(0, 0, m, n), accumulate || k0 > 0);
-            }
-            if let Some(finish) = finish {
-                (0..m).for_each(|row| finish(row, col, c.row(row, 0, n)));
+                let left = left[k0 * panels * LINE..][..kc * panels * LINE].chunks_exact(kc * LINE);
+                for (i, (left, (r0, rows))) in left.zip(pack::row_panels(m, kernel.mr)).enumerate() {
+                    kernel.row(left, right, kc, c.block(r0, 0, rows, n), accumulate || k0 > 0, (i, panels));
+                    if let (Some(finish), true) = (finish, k0 + kc == k) {
+                        (r0..r0 + rows).for_each(|row| finish(row, col, c.row(row, 0, n)));
+                    }
+                }
             }
         });
     });

@@ -1,7 +1,7 @@
 //! Register tiles: a few rows of A by `nr` columns of B, all of a block's depth.
 
 use super::matrix::MatMut;
-use super::pack::{LINE, row_panels};
+use super::pack::LINE;
 use crate::cpu::{self, Level};
 
 /// A kernel for one level of instructions.
@@ -58,28 +58,32 @@ pub(super) fn best() -> &'static Kernel {
 }
 
 impl Kernel {
-    /// C = or += A B over `depth`, both packed, tile by tile: a panel of B with all of A before the next one.
-    pub fn block(&self, a: &[f32], b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool) {
+    /// C = or += A B over `depth`: one panel of A, which stays in the first cache, with panel after panel of B. It is
+    /// share `i` of `n` panels of A that go through the same columns of B, and together fetch those behind them.
+    pub fn row(&self, a: &[f32], b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool, (i, n): (usize, usize)) {
         let (rows, cols) = (c.rows(), c.cols());
-        let tiles = rows.div_ceil(self.mr);
+        let behind = cols.div_ceil(self.nr) * depth * self.nr;
+        let lines = (depth * self.nr / LINE).div_ceil(n);
         for (b, n0) in b.chunks_exact(depth * self.nr).zip((0..cols).step_by(self.nr)) {
-            let width = self.nr.min(cols - n0);
-            let panels = a.chunks_exact(depth * LINE).zip(row_panels(rows, self.mr));
-            for (i, (a, (r0, rows))) in panels.enumerate() {
-                self.tile(a, b, depth, c.block(r0, n0, rows, width), accumulate, (i, tiles));
-            }
+            let next = b.as_ptr().wrapping_add(behind + i * lines * LINE);
+            self.tile(a, b, depth, c.block(0, n0, rows, self.nr.min(cols - n0)), accumulate, (next, lines));
         }
     }
 
-    /// Computes one tile of at most `mr` rows and `nr` columns: share `i` of `n` tiles that use the same panel of B,
-    /// which fetch the panel behind it meanwhile.
-    fn tile(&self, a: &[f32], b: &[f32], depth: usize, mut c: MatMut<'_>, accumulate: bool, (i, n): (usize, usize)) {
+    /// Computes one tile of at most `mr` rows and `nr` columns; fetches what will be wanted meanwhile, so many cache lines.
+    fn tile(
+        &self,
+        a: &[f32],
+        b: &[f32],
+        depth: usize,
+        mut c: MatMut<'_>,
+        accumulate: bool,
+        (next, next_lines): (*const f32, usize),
+    ) {
         let (rows, cols) = (c.rows(), c.cols());
         assert!((1..=self.mr).contains(&rows) && (1..=self.nr).contains(&cols));
         assert!(a.len() >= depth * step(rows) && b.len() >= depth * self.nr && self.level <= cpu::level());
         let ((pointer, c_stride), wanted) = (c.raw(), c.wanted());
-        let next_lines = (b.len() / LINE).div_ceil(n);
-        let next = b.as_ptr().wrapping_add(b.len() + i * next_lines * LINE);
         let (a, b) = (a.as_ptr(), b.as_ptr());
         let tile = Tile { a, b, depth, c: pointer, c_stride, wanted, cols, accumulate, next, next_lines };
         // SAFETY: the CPU has the kernel's level; A, B and C hold every entry of the tile, as asserted above,

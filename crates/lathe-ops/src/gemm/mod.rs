@@ -31,7 +31,7 @@ const KC: usize = 512;
 const MC: usize = 168;
 /// The fewest rows that are worth a piece of their own.
 const MIN_ROWS: usize = 42;
-/// Columns of C that are completed before they are finished: few enough to be in the cache still.
+/// Columns of B that all rows of a piece go through before the next ones: beside A in the second-level cache.
 const NC: usize = 256;
 
 /// The right-hand side of a product: a matrix, or one that was packed before.
@@ -343,9 +343,14 @@ impl Job<'_> {
             for n0 in (0..n).step_by(NC) {
                 let nc = NC.min(n - n0);
                 let b = &self.panels.get()[k0 * width + (col + n0) * kc..];
-                kernel.block(a, b, kc, c.block(m0, n0, mc, nc), self.accumulate || k0 > 0);
-                if k0 + kc == k {
-                    self.finish(c, (m0, mc), (n0, nc), row, col);
+                let panels = pack::row_panels(mc, kernel.mr);
+                let share = |i: usize| (i, mc.div_ceil(kernel.mr));
+                for (i, ((r0, rows), a)) in panels.zip(a.chunks_exact(kc * pack::LINE)).enumerate() {
+                    let r0 = m0 + r0;
+                    kernel.row(a, b, kc, c.block(r0, n0, rows, nc), self.accumulate || k0 > 0, share(i));
+                    if k0 + kc == k {
+                        self.finish(c, (r0, rows), (n0, nc), row, col);
+                    }
                 }
             }
         }

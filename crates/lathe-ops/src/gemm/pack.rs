@@ -250,8 +250,18 @@ pub(super) fn pack_a<'a>(
     buffer: &'a mut Buffer,
 ) -> &'a [f32] {
     let out = buffer.take(mc.div_ceil(mr) * kc * LINE);
-    for (panel, (r0, rows)) in out.chunks_exact_mut(kc * LINE).zip(row_panels(mc, mr)) {
-        fill_rows(a, (m0 + r0, rows), (k0, kc), panel);
+    let panels: Vec<(usize, usize)> = row_panels(mc, mr).collect();
+    if a.row_major() || mc == 1 {
+        for (panel, &(r0, rows)) in out.chunks_exact_mut(kc * LINE).zip(&panels) {
+            fill_rows(a, (m0 + r0, rows), (k0, kc), panel);
+        }
+        return out;
+    }
+    // A column stands side by side: all panels of it before the next.
+    for p in 0..kc {
+        for (j, &(r0, rows)) in panels.iter().enumerate() {
+            fill_column(a, (m0 + r0, rows), k0 + p, 3, &mut out[(j * kc + p) * LINE..][..LINE]);
+        }
     }
     out
 }
@@ -269,15 +279,21 @@ pub(super) fn fill_rows(a: Mat<'_>, (first, rows): (usize, usize), (k0, kc): (us
         let lines: [&[f32]; LINE] = std::array::from_fn(|r| a.row(first + r.min(rows - 1), k0, kc));
         transpose(&lines, panel, LINE, 0, kc);
     } else {
-        let wide = if first + LINE <= a.rows() { LINE } else { rows };
         for (p, to) in panel.as_chunks_mut::<LINE>().0.iter_mut().enumerate() {
-            let from = a.col(first, k0 + p, wide);
-            fetch(from.as_ptr().wrapping_add(AHEAD * a.stride()));
-            match <&[f32; LINE]>::try_from(from) {
-                Ok(from) => *to = *from,
-                Err(_) => to[..wide].copy_from_slice(from),
-            }
+            fill_column(a, (first, rows), k0 + p, AHEAD, to);
         }
+    }
+}
+
+/// Copies a column of a panel of A, and fetches the one `ahead` columns behind it. Places beyond `rows` may hold anything.
+#[inline(always)]
+fn fill_column(a: Mat<'_>, (first, rows): (usize, usize), column: usize, ahead: usize, to: &mut [f32]) {
+    let wide = if first + LINE <= a.rows() { LINE } else { rows };
+    let from = a.col(first, column, wide);
+    fetch(from.as_ptr().wrapping_add(ahead * a.stride()));
+    match (<&[f32; LINE]>::try_from(from), <&mut [f32; LINE]>::try_from(&mut *to)) {
+        (Ok(from), Ok(to)) => *to = *from, // a few moves, where a copy of any length would be a call
+        _ => to[..wide].copy_from_slice(from),
     }
 }
 
