@@ -1,4 +1,5 @@
-//! Products of bf16 with sums in f32: both sides are rounded into tiles, and a block of 32 by 32 of C is summed at a time.
+//! Products in tiles of bf16 with sums in f32: both sides are packed into tiles, and a block of 32 by 32 of C is summed at
+//! a time. A number is rounded to one bf16, or, for products as exact as those of f32, split into three.
 //!
 //! B is packed whole, in panels of 32 columns; A piece by piece, in panels of 32 rows. A panel of B stays in the
 //! first-level cache while the rows of a piece pass by, which come from the second. Each entry of C is summed in one
@@ -12,26 +13,42 @@ use super::{Job, dots, tiles};
 use crate::cpu::{self, Level};
 use crate::parallel;
 
-/// Steps of the depth at a time: a panel of B of so many fits into the first-level cache.
-const KC: usize = 16;
-/// The most steps of A that are packed at a time.
-const KA: usize = 64;
+/// Tiles of a panel of B that fit into the first-level cache with what passes by.
+const B_TILES: usize = 32;
+/// The most tiles of A for each 16 rows that are packed at a time.
+const A_TILES: usize = 64;
 /// The most rows of A that a piece has: packed they fit into the second-level cache.
 const MC: usize = 256;
 /// Columns of C that are completed before they are finished.
 const NC: usize = 256;
 
+/// Whether a product of f32 is faster in three parts: where there are tiles, and it is not so small that packing costs more
+/// than it saves.
+pub(super) fn worth_splitting(m: usize, n: usize, k: usize) -> bool {
+    m.min(n) >= 2 * PANEL && k >= 2 * pairs::DEPTH && m * n * k >= 1 << 21 && cpu::level() == Level::Amx
+}
+
+/// Pairs in a panel of B of so many steps.
+fn panel_pairs(parts: usize, steps: usize) -> usize {
+    2 * TILE * parts * steps
+}
+
 /// Packs B: panels of 32 columns, all of the depth.
-pub(super) fn pack_b(b: Mat<'_>, threads: usize, buffer: &mut Buffer) {
+pub(super) fn pack_b(b: Mat<'_>, parts: usize, threads: usize, buffer: &mut Buffer) {
     assert!(cpu::level() >= Level::Avx512Bf16);
-    let size = pairs::panel_pairs(pairs::steps(b.rows()));
+    let size = panel_pairs(parts, pairs::steps(b.rows()));
     let out = buffer.take_pairs(b.cols().div_ceil(PANEL) * size);
     if size == 0 {
         return;
     }
     let fill = |(panel, out): (usize, &mut [u32])| {
         // SAFETY: the CPU has AVX512-BF16, as asserted above.
-        unsafe { pairs::fill_b(b, panel * PANEL, out) }
+        unsafe {
+            match parts {
+                1 => pairs::fill_b::<1>(b, panel * PANEL, out),
+                _ => pairs::fill_b::<3>(b, panel * PANEL, out),
+            }
+        }
     };
     match threads {
         1 => out.chunks_exact_mut(size).enumerate().for_each(fill),
@@ -40,7 +57,7 @@ pub(super) fn pack_b(b: Mat<'_>, threads: usize, buffer: &mut Buffer) {
 }
 
 /// Computes the part of C that begins at (row, col), which are multiples of 32.
-pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize, buffer: &mut Buffer) {
+pub(super) fn part(job: &Job<'_>, parts: usize, mut c: MatMut<'_>, row: usize, col: usize, buffer: &mut Buffer) {
     let (rows, cols) = (c.rows(), c.cols());
     if job.a.cols() == 0 {
         // A product over nothing is 0.
@@ -49,7 +66,7 @@ pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize, buf
         }
         return job.finish(&mut c, (0, rows), (0, cols), row, col);
     }
-    let work = Part { job, row, col, kernel: Kernel::new(), panels: job.panels.get_pairs() };
+    let work = Part { job, row, col, kernel: Kernel::new(parts), panels: job.panels.get_pairs() };
     for m0 in (0..rows).step_by(MC) {
         work.rows(&mut c, (m0, MC.min(rows - m0)), buffer);
     }
@@ -67,23 +84,27 @@ impl Part<'_> {
     /// Computes `mc` rows of a part from `m0` on.
     fn rows(&self, c: &mut MatMut<'_>, (m0, mc): (usize, usize), buffer: &mut Buffer) {
         let Self { job, row, col, .. } = *self;
+        let parts = self.kernel.parts();
+        let panel_pairs = |steps: usize| panel_pairs(parts, steps);
         let n = c.cols();
         let all = pairs::steps(job.a.cols());
-        for ka in (0..all).step_by(KA) {
-            let steps = KA.min(all - ka);
-            let a = pack_a(job.a, (row + m0, mc), (ka, steps), buffer);
+        let most = evenly(all, A_TILES / parts);
+        for ka in (0..all).step_by(most) {
+            let steps = most.min(all - ka);
+            let a = pack_a(job.a, parts, (row + m0, mc), (ka, steps), buffer);
             for n0 in (0..n).step_by(NC) {
                 let nc = NC.min(n - n0);
-                for k0 in (0..steps).step_by(KC) {
-                    let kc = KC.min(steps - k0);
+                let most = evenly(steps, B_TILES / 2 / parts);
+                for k0 in (0..steps).step_by(most) {
+                    let kc = most.min(steps - k0);
                     for n1 in (n0..n0 + nc).step_by(PANEL) {
-                        let b = &self.panels[pairs::panel_pairs((col + n1) / PANEL * all + ka + k0)..];
-                        let b = &b[..pairs::panel_pairs(kc)];
+                        let b = &self.panels[panel_pairs((col + n1) / PANEL * all + ka + k0)..];
+                        let b = &b[..panel_pairs(kc)];
                         let cols = PANEL.min(n - n1);
                         for (panel, r0) in (0..mc).step_by(PANEL).enumerate() {
                             let rows = PANEL.min(mc - r0);
-                            let size = rows.div_ceil(SIDE) * TILE; // of a step
-                            let a = &a[panel * pairs::panel_pairs(steps) + k0 * size..][..kc * size];
+                            let size = rows.div_ceil(SIDE) * parts * TILE; // of a step
+                            let a = &a[panel * panel_pairs(steps) + k0 * size..][..kc * size];
                             let c = c.block(m0 + r0, n1, rows, cols);
                             self.kernel.block(a, b, c, job.accumulate || ka + k0 > 0);
                         }
@@ -97,17 +118,29 @@ impl Part<'_> {
     }
 }
 
+/// The size of the fewest nearly equal pieces of at most `most`.
+fn evenly(total: usize, most: usize) -> usize {
+    total.div_ceil(total.div_ceil(most))
+}
+
 /// Packs `mc` rows of A from `m0` on, `steps` of the depth from `first` on, in panels of 32 rows.
 fn pack_a<'a>(
     a: Mat<'_>,
+    parts: usize,
     (m0, mc): (usize, usize),
     (first, steps): (usize, usize),
     buffer: &'a mut Buffer,
 ) -> &'a [u32] {
-    let out = buffer.take_pairs(mc.div_ceil(SIDE) * TILE * steps);
-    for (out, r0) in out.chunks_mut(pairs::panel_pairs(steps)).zip((0..mc).step_by(PANEL)) {
+    let out = buffer.take_pairs(mc.div_ceil(SIDE) * TILE * parts * steps);
+    for (out, r0) in out.chunks_mut(panel_pairs(parts, steps)).zip((0..mc).step_by(PANEL)) {
+        let (rows, depth) = (PANEL.min(mc - r0), first * pairs::DEPTH);
         // SAFETY: whoever packed B asserted that the CPU has AVX512-BF16.
-        unsafe { pairs::fill_a(a, m0 + r0, PANEL.min(mc - r0), first * pairs::DEPTH, out) };
+        unsafe {
+            match parts {
+                1 => pairs::fill_a::<1>(a, m0 + r0, rows, depth, out),
+                _ => pairs::fill_a::<3>(a, m0 + r0, rows, depth, out),
+            }
+        }
     }
     out
 }
@@ -124,29 +157,38 @@ pub(super) fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usiz
     (down, wanted.div_ceil(down).min(n.div_ceil(2 * PANEL)))
 }
 
-/// The kernel of this CPU, ready on this thread.
+/// A kernel of this CPU, ready on this thread.
 enum Kernel {
     Dots,
-    Tiles { _registers: tiles::Tiles },
+    Tiles { _registers: tiles::Tiles, parts: usize },
 }
 
 impl Kernel {
-    fn new() -> Self {
+    fn new(parts: usize) -> Self {
         match cpu::level() {
             // SAFETY: the level says that there is AMX.
-            Level::Amx => Self::Tiles { _registers: unsafe { tiles::Tiles::new() } },
+            Level::Amx => Self::Tiles { _registers: unsafe { tiles::Tiles::new() }, parts },
             _ => Self::Dots,
+        }
+    }
+
+    /// How many bf16 a number is.
+    fn parts(&self) -> usize {
+        match self {
+            Self::Dots => 1,
+            Self::Tiles { parts, .. } => *parts,
         }
     }
 
     /// C (at most 32 by 32) = A B, or added to it, over as many steps as A and B have.
     fn block(&self, a: &[u32], b: &[u32], mut c: MatMut<'_>, accumulate: bool) {
         let (rows, cols) = (c.rows(), c.cols());
-        let (tiles, steps) = (rows.div_ceil(SIDE), b.len() / pairs::panel_pairs(1));
-        assert!(rows <= PANEL && cols <= PANEL && steps > 0 && a.len() == tiles * steps * TILE);
+        let (tiles, steps) = (rows.div_ceil(SIDE), b.len() / panel_pairs(self.parts(), 1));
+        assert!(rows <= PANEL && cols <= PANEL && steps > 0 && a.len() == tiles * self.parts() * steps * TILE);
         let product = match self {
             Self::Dots => dots::product,
-            Self::Tiles { .. } => tiles::product,
+            Self::Tiles { parts: 1, .. } => tiles::product,
+            Self::Tiles { .. } => tiles::product_of_parts,
         };
         if rows == tiles * SIDE && cols == PANEL {
             let (pointer, stride) = c.raw();

@@ -1,4 +1,5 @@
-//! Matrix products: C = A B or C += A B, any strides, several threads, in f32 or in `bf16` with sums in f32.
+//! Matrix products: C = A B or C += A B, any strides, several threads, in f32 or in `bf16` with sums in f32. Where the CPU
+//! has tiles, large products of f32 are computed there too, each number as three bf16.
 //!
 //! The scheme is Goto's: B is packed into panels of `nr` columns that a register tile reads one row at a
 //! time, and A into panels of 16 rows that it reads one column at a time. Threads own disjoint parts of
@@ -54,11 +55,13 @@ impl<'a> Rhs<'a> {
         }
     }
 
-    fn precision(&self) -> Precision {
+    /// How a product of `m` rows is computed.
+    fn way(&self, m: usize) -> Way {
         match self {
-            Self::Mat(_) => Precision::F32,
-            Self::Bf16(_) => Precision::Bf16,
-            Self::Packed(b) => b.precision(),
+            Self::Mat(b) if bf16::worth_splitting(m, b.cols(), b.rows()) => Way::Tiles { parts: 3 },
+            Self::Mat(_) => Way::Sums,
+            Self::Bf16(_) => Way::of(Precision::Bf16),
+            Self::Packed(b) => Way::of(b.precision()),
         }
     }
 
@@ -73,6 +76,25 @@ impl<'a> Rhs<'a> {
         match self {
             Self::Mat(b) | Self::Bf16(b) => b.cols(),
             Self::Packed(b) => b.cols(),
+        }
+    }
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// By multiplying and adding f32.
+    Sums,
+    /// In tiles of bf16, of which a number is one or three.
+    Tiles { parts: usize },
+}
+
+impl Way {
+    /// Products of a precision with what was packed before.
+    fn of(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::Sums,
+            Precision::Bf16 => Self::Tiles { parts: 1 },
         }
     }
 }
@@ -171,7 +193,7 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
     let to_pack: Vec<(usize, Rhs<'_>)> = products.iter().map(|p| (p.c.rows(), p.b)).collect();
     parallel::each(to_pack.into_iter().zip(&mut buffers).collect(), |_, ((rows, b), buffer)| {
         if let (1.., Rhs::Mat(mat) | Rhs::Bf16(mat)) = (rows, b) {
-            pack::pack(mat, b.precision(), 1, buffer);
+            pack::pack(mat, b.way(rows), 1, buffer);
         }
     });
     let mut pieces = Vec::new();
@@ -181,8 +203,8 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
             continue;
         }
         let Product { c, a, b, accumulate } = product;
-        let precision = b.precision();
-        let (tall, wide) = units(precision);
+        let way = b.way(m);
+        let (tall, wide) = units(way);
         let parts = (m * n * a.cols()).div_ceil(piece).max(1);
         let across = parts.min(n.div_ceil(4 * wide));
         let down = parts.div_ceil(across).min(m.div_ceil(MIN_ROWS));
@@ -191,17 +213,17 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
             _ => buffer,
         };
         for (row, col, part) in c.split(&split(m, down, tall), &split(n, across, wide)) {
-            pieces.push((i, (a, panels, precision, n, accumulate), (row, col, part)));
+            pieces.push((i, (a, panels, way, n, accumulate), (row, col, part)));
         }
     }
-    parallel::each(pieces, |_, (i, (a, panels, precision, n, accumulate), (row, col, part))| {
+    parallel::each(pieces, |_, (i, (a, panels, way, n, accumulate), (row, col, part))| {
         let of_product = |row: usize, col: usize, values: &mut [f32]| {
             if let Some(finish) = finish {
                 finish(i, row, col, values);
             }
         };
         let finish: Option<Finish<'_>> = finish.is_some().then_some(&of_product);
-        Job { a, panels, precision, n, accumulate, finish }.part(part, row, col);
+        Job { a, panels, way, n, accumulate, finish }.part(part, row, col);
     });
 }
 
@@ -217,38 +239,38 @@ fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<F
     if m == 0 || n == 0 {
         return;
     }
-    let precision = b.precision();
+    let way = b.way(m);
     // Below this much work a second thread costs more than it saves.
     let threads = threads.min(2 * m * n * k / 400_000 + 1);
     if let (1, Rhs::Mat(b) | Rhs::Bf16(b)) = (threads, b) {
         // On this thread alone, its own buffer is the one that is in the cache.
         return B_BUFFER.with_borrow_mut(|panels| {
-            pack::pack(b, precision, 1, panels);
-            Job { a, panels, precision, n, accumulate, finish }.part(c, 0, 0);
+            pack::pack(b, way, 1, panels);
+            Job { a, panels, way, n, accumulate, finish }.part(c, 0, 0);
         });
     }
-    if precision == Precision::F32 && m <= n.min(columns::MOST_ROWS) && k > 0 {
+    if way == Way::Sums && m <= n.min(columns::MOST_ROWS) && k > 0 {
         return columns::run(c, a, b, accumulate, finish, threads);
     }
     let mut buffer = pack::Borrowed::new();
     let panels = match b {
         Rhs::Packed(b) => b.buffer(),
         Rhs::Mat(b) | Rhs::Bf16(b) => {
-            pack::pack(b, precision, threads, &mut buffer);
+            pack::pack(b, way, threads, &mut buffer);
             &*buffer
         }
     };
-    let job = Job { a, panels, precision, n, accumulate, finish };
-    let (down, across) = match precision {
-        Precision::F32 => grid(m, n, k, threads),
-        Precision::Bf16 => bf16::grid(m, n, k, threads),
+    let job = Job { a, panels, way, n, accumulate, finish };
+    let (down, across) = match way {
+        Way::Sums => grid(m, n, k, threads),
+        Way::Tiles { .. } => bf16::grid(m, n, k, threads),
     };
     if down * across == 1 {
         return job.part(c, 0, 0);
     }
-    let (tall, wide) = units(precision);
-    let row_ends = match precision {
-        Precision::F32 if down >= 4 * threads => shrinking(m, threads, kernel::best().mr, (MIN_ROWS, MC)),
+    let (tall, wide) = units(way);
+    let row_ends = match way {
+        Way::Sums if down >= 4 * threads => shrinking(m, threads, kernel::best().mr, (MIN_ROWS, MC)),
         _ => split(m, down, tall),
     };
     let parts = c.split(&row_ends, &split(n, across, wide));
@@ -280,10 +302,10 @@ fn shrinking(total: usize, threads: usize, unit: usize, (least, most): (usize, u
 }
 
 /// The rows and columns of which pieces of C are multiples.
-fn units(precision: Precision) -> (usize, usize) {
-    match precision {
-        Precision::F32 => (1, kernel::best().nr),
-        Precision::Bf16 => (bf16::PANEL, bf16::PANEL),
+fn units(way: Way) -> (usize, usize) {
+    match way {
+        Way::Sums => (1, kernel::best().nr),
+        Way::Tiles { .. } => (bf16::PANEL, bf16::PANEL),
     }
 }
 
@@ -297,7 +319,7 @@ struct Job<'a> {
     a: Mat<'a>,
     /// B, packed.
     panels: &'a pack::Buffer,
-    precision: Precision,
+    way: Way,
     /// Columns of B.
     n: usize,
     accumulate: bool,
@@ -312,9 +334,9 @@ thread_local! {
 impl Job<'_> {
     /// Computes the part of C that begins at (row, col).
     fn part(&self, mut c: MatMut<'_>, row: usize, col: usize) {
-        A_BUFFER.with_borrow_mut(|buffer| match self.precision {
-            Precision::F32 => self.part_with(kernel::best(), &mut c, row, col, buffer),
-            Precision::Bf16 => bf16::part(self, c, row, col, buffer),
+        A_BUFFER.with_borrow_mut(|buffer| match self.way {
+            Way::Sums => self.part_with(kernel::best(), &mut c, row, col, buffer),
+            Way::Tiles { parts } => bf16::part(self, parts, c, row, col, buffer),
         });
     }
 
@@ -432,8 +454,7 @@ mod tests {
                     let mut c = vec![0.0; m * n];
                     let mut buffer = pack::Buffer::new();
                     pack::pack_b(b, kernel.nr, 1, &mut buffer);
-                    let precision = Precision::F32;
-                    let job = Job { a: a_view, panels: &buffer, precision, n, accumulate: false, finish: None };
+                    let job = Job { a: a_view, panels: &buffer, way: Way::Sums, n, accumulate: false, finish: None };
                     job.part_with(kernel, &mut MatMut::new(&mut c, m, n), 0, 0, &mut pack::Buffer::new());
                     for (i, &value) in c.iter().enumerate() {
                         let sum: f32 = (0..k).map(|p| a.at(i / n, p) * b.at(p, i % n)).sum();

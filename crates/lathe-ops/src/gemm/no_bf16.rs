@@ -6,11 +6,15 @@ use super::pack::Buffer;
 
 pub(super) const PANEL: usize = 32;
 
-pub(super) fn pack_b(_: Mat<'_>, _: usize, _: &mut Buffer) {
+pub(super) fn worth_splitting(_: usize, _: usize, _: usize) -> bool {
+    false
+}
+
+pub(super) fn pack_b(_: Mat<'_>, _: usize, _: usize, _: &mut Buffer) {
     unreachable!("Precision::available gives f32 here")
 }
 
-pub(super) fn part(_: &Job<'_>, _: MatMut<'_>, _: usize, _: usize, _: &mut Buffer) {
+pub(super) fn part(_: &Job<'_>, _: usize, _: MatMut<'_>, _: usize, _: usize, _: &mut Buffer) {
     unreachable!("Precision::available gives f32 here")
 }
 

@@ -1,7 +1,7 @@
 //! Copies of blocks of A and B in the order in which kernels read them.
 
 use super::matrix::Mat;
-use super::{KC, kernel};
+use super::{KC, Way, kernel};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{self, Level};
 use crate::{Precision, parallel, team};
@@ -95,11 +95,11 @@ pub(super) fn pack_b(b: Mat<'_>, nr: usize, threads: usize, buffer: &mut Buffer)
     fill(b, nr, threads, buffer.take(b.rows() * b.cols().next_multiple_of(nr)));
 }
 
-/// Packs B for products of a precision.
-pub(super) fn pack(b: Mat<'_>, precision: Precision, threads: usize, buffer: &mut Buffer) {
-    match precision {
-        Precision::F32 => pack_b(b, kernel::best().nr, threads, buffer),
-        Precision::Bf16 => super::bf16::pack_b(b, threads, buffer),
+/// Packs B for products that are computed in a way.
+pub(super) fn pack(b: Mat<'_>, way: Way, threads: usize, buffer: &mut Buffer) {
+    match way {
+        Way::Sums => pack_b(b, kernel::best().nr, threads, buffer),
+        Way::Tiles { parts } => super::bf16::pack_b(b, parts, threads, buffer),
     }
 }
 
@@ -323,14 +323,14 @@ impl Packed {
     /// Packs a matrix for products of a precision, which has to be [`Precision::available`].
     pub fn with_precision(b: Mat<'_>, precision: Precision) -> Self {
         let mut packed = Self { buffer: Buffer::new(), rows: b.rows(), cols: b.cols(), precision };
-        pack(b, precision, team::threads(), &mut packed.buffer);
+        pack(b, Way::of(precision), team::threads(), &mut packed.buffer);
         packed
     }
 
     /// Packs another matrix of the same size.
     pub fn refill(&mut self, b: Mat<'_>) {
         assert_eq!((b.rows(), b.cols()), (self.rows, self.cols));
-        pack(b, self.precision, team::threads(), &mut self.buffer);
+        pack(b, Way::of(self.precision), team::threads(), &mut self.buffer);
     }
 
     /// Number of rows.

@@ -50,20 +50,12 @@ impl Drop for Tiles {
     }
 }
 
-/// C (16 `row_tiles` by 32) = or += A B over `steps` of 32: `a` has `row_tiles` (1 or 2) tiles for each step, `b` two.
+/// Sets the sums to what C holds where `accumulate`, or to 0.
 ///
 /// # Safety
-/// This thread must have [`Tiles`]; A, B and C, whose rows begin `stride` floats apart, must hold that much.
+/// As for [`product`].
 #[inline]
-pub(super) unsafe fn product(
-    row_tiles: usize,
-    steps: usize,
-    a: *const u32,
-    b: *const u32,
-    c: *mut f32,
-    stride: usize,
-    accumulate: bool,
-) {
+unsafe fn begin(row_tiles: usize, c: *mut f32, stride: usize, accumulate: bool) {
     // C is wanted at the end, when waiting for it would stop everything.
     for row in 0..16 * row_tiles {
         for half in 0..2 {
@@ -100,6 +92,30 @@ pub(super) unsafe fn product(
                 options(nostack, readonly, preserves_flags)
             ),
         }
+    }
+}
+
+/// C (16 `row_tiles` by 32) = or += A B over `steps` of 32: `a` has `row_tiles` (1 or 2) tiles for each step, `b` two.
+///
+/// # Safety
+/// This thread must have [`Tiles`]; A, B and C, whose rows begin `stride` floats apart, must hold that much.
+#[inline]
+pub(super) unsafe fn product(
+    row_tiles: usize,
+    steps: usize,
+    a: *const u32,
+    b: *const u32,
+    c: *mut f32,
+    stride: usize,
+    accumulate: bool,
+) {
+    // SAFETY: the caller's.
+    unsafe { begin(row_tiles, c, stride, accumulate) };
+    let below = c.wrapping_add(16 * stride);
+    let stride = 4 * stride;
+    // SAFETY: the caller vouches for the memory; no other code touches the tiles in between, and the compiler has
+    // none of its own.
+    unsafe {
         if row_tiles == 1 {
             asm!(
                 "2:",
@@ -131,6 +147,126 @@ pub(super) unsafe fn product(
                 "tdpbf16ps tmm3, tmm5, tmm7",
                 "add {a}, 2048",
                 "add {b}, 2048",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{c} + {stride}], tmm0",
+                "tilestored [{c} + {stride} + 64], tmm1",
+                "tilestored [{below} + {stride}], tmm2",
+                "tilestored [{below} + {stride} + 64], tmm3",
+                a = inout(reg) a => _, b = inout(reg) b => _, steps = inout(reg) steps => _,
+                line = in(reg) 64usize, c = in(reg) c, below = in(reg) below, stride = in(reg) stride,
+                options(nostack)
+            );
+        }
+    }
+}
+
+/// As [`product`], of numbers in three parts: `a` has three times `row_tiles` tiles for each step, `b` six. The products of
+/// the first part with all three, of the second with two, and of the third with the first are summed: what is left
+/// out is less than the last bit of an f32 product.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub(super) unsafe fn product_of_parts(
+    row_tiles: usize,
+    steps: usize,
+    a: *const u32,
+    b: *const u32,
+    c: *mut f32,
+    stride: usize,
+    accumulate: bool,
+) {
+    // SAFETY: the caller's.
+    unsafe { begin(row_tiles, c, stride, accumulate) };
+    let below = c.wrapping_add(16 * stride);
+    let stride = 4 * stride;
+    // SAFETY: the caller vouches for the memory; no other code touches the tiles in between, and the compiler has
+    // none of its own.
+    unsafe {
+        if row_tiles == 1 {
+            asm!(
+                "2:",
+                "tileloadd tmm4, [{a} + {line}]",
+                "tileloadd tmm6, [{b} + {line} + 4096]",
+                "tileloadd tmm7, [{b} + {line} + 5120]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tileloadd tmm6, [{b} + {line} + 2048]",
+                "tileloadd tmm7, [{b} + {line} + 3072]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tileloadd tmm5, [{a} + {line} + 1024]",
+                "tdpbf16ps tmm0, tmm5, tmm6",
+                "tdpbf16ps tmm1, tmm5, tmm7",
+                "tileloadd tmm6, [{b} + {line}]",
+                "tileloadd tmm7, [{b} + {line} + 1024]",
+                "tdpbf16ps tmm0, tmm5, tmm6",
+                "tdpbf16ps tmm1, tmm5, tmm7",
+                "tileloadd tmm5, [{a} + {line} + 2048]",
+                "tdpbf16ps tmm0, tmm5, tmm6",
+                "tdpbf16ps tmm1, tmm5, tmm7",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "add {a}, 3072",
+                "add {b}, 6144",
+                "dec {steps}",
+                "jnz 2b",
+                "tilestored [{c} + {stride}], tmm0",
+                "tilestored [{c} + {stride} + 64], tmm1",
+                a = inout(reg) a => _, b = inout(reg) b => _, steps = inout(reg) steps => _,
+                line = in(reg) 64usize, c = in(reg) c, stride = in(reg) stride,
+                options(nostack)
+            );
+        } else {
+            asm!(
+                "2:",
+                // first by third
+                "tileloadd tmm6, [{b} + {line} + 4096]",
+                "tileloadd tmm4, [{a} + {line}]",
+                "tileloadd tmm7, [{b} + {line} + 5120]",
+                "tileloadd tmm5, [{a} + {line} + 1024]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                // first by second
+                "tileloadd tmm6, [{b} + {line} + 2048]",
+                "tileloadd tmm7, [{b} + {line} + 3072]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                // second by second
+                "tileloadd tmm4, [{a} + {line} + 2048]",
+                "tileloadd tmm5, [{a} + {line} + 3072]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                // second by first
+                "tileloadd tmm6, [{b} + {line}]",
+                "tileloadd tmm7, [{b} + {line} + 1024]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                // third by first
+                "tileloadd tmm4, [{a} + {line} + 4096]",
+                "tileloadd tmm5, [{a} + {line} + 5120]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                // first by first
+                "tileloadd tmm4, [{a} + {line}]",
+                "tileloadd tmm5, [{a} + {line} + 1024]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {a}, 6144",
+                "add {b}, 6144",
                 "dec {steps}",
                 "jnz 2b",
                 "tilestored [{c} + {stride}], tmm0",
