@@ -13,19 +13,31 @@ use super::{Job, dots, tiles};
 use crate::cpu::{self, Level};
 use crate::parallel;
 
-/// Tiles of a panel of B that fit into the first-level cache with what passes by.
-const B_TILES: usize = 32;
-/// The most tiles of A for each 16 rows that are packed at a time.
-const A_TILES: usize = 64;
-/// The most rows of A that a piece has: packed they fit into the second-level cache.
-const MC: usize = 256;
 /// Columns of C that are completed before they are finished.
 const NC: usize = 256;
 
-/// Whether a product of f32 is faster in three parts: where there are tiles, and it is not so small that packing costs more
-/// than it saves.
+/// How much is worked on at a time.
+struct Sizes {
+    /// The most rows of A that a piece has: packed they fit into the second-level cache.
+    rows: usize,
+    /// The most steps of the depth of A that are packed at a time.
+    a_steps: usize,
+    /// The most steps of a panel of B before C is stored: all, where the sums take much longer than C.
+    b_steps: usize,
+}
+
+impl Sizes {
+    const fn of(parts: usize) -> Self {
+        match parts {
+            1 => Self { rows: 256, a_steps: 64, b_steps: 16 },
+            _ => Self { rows: 128, a_steps: 32, b_steps: 32 },
+        }
+    }
+}
+
+/// Whether a product of f32 is faster in three parts: where there are tiles, and each number that is packed is used often.
 pub(super) fn worth_splitting(m: usize, n: usize, k: usize) -> bool {
-    m.min(n) >= 2 * PANEL && k >= 2 * pairs::DEPTH && m * n * k >= 1 << 21 && cpu::level() == Level::Amx
+    m.min(n) >= 256 && k >= 2 * pairs::DEPTH && cpu::level() == Level::Amx
 }
 
 /// Pairs in a panel of B of so many steps.
@@ -67,8 +79,9 @@ pub(super) fn part(job: &Job<'_>, parts: usize, mut c: MatMut<'_>, row: usize, c
         return job.finish(&mut c, (0, rows), (0, cols), row, col);
     }
     let work = Part { job, row, col, kernel: Kernel::new(parts), panels: job.panels.get_pairs() };
-    for m0 in (0..rows).step_by(MC) {
-        work.rows(&mut c, (m0, MC.min(rows - m0)), buffer);
+    let most = Sizes::of(parts).rows;
+    for m0 in (0..rows).step_by(most) {
+        work.rows(&mut c, (m0, most.min(rows - m0)), buffer);
     }
 }
 
@@ -88,13 +101,13 @@ impl Part<'_> {
         let panel_pairs = |steps: usize| panel_pairs(parts, steps);
         let n = c.cols();
         let all = pairs::steps(job.a.cols());
-        let most = evenly(all, A_TILES / parts);
+        let most = evenly(all, Sizes::of(parts).a_steps);
         for ka in (0..all).step_by(most) {
             let steps = most.min(all - ka);
             let a = pack_a(job.a, parts, (row + m0, mc), (ka, steps), buffer);
             for n0 in (0..n).step_by(NC) {
                 let nc = NC.min(n - n0);
-                let most = evenly(steps, B_TILES / 2 / parts);
+                let most = evenly(steps, Sizes::of(parts).b_steps);
                 for k0 in (0..steps).step_by(most) {
                     let kc = most.min(steps - k0);
                     for n1 in (n0..n0 + nc).step_by(PANEL) {
@@ -146,8 +159,8 @@ fn pack_a<'a>(
 }
 
 /// Cuts C into `down` by `across` pieces.
-pub(super) fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
-    let by_cache = m.div_ceil(MC);
+pub(super) fn grid(parts: usize, m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
+    let by_cache = m.div_ceil(Sizes::of(parts).rows);
     if threads == 1 {
         return (by_cache, 1);
     }

@@ -18,6 +18,6 @@ pub(super) fn part(_: &Job<'_>, _: usize, _: MatMut<'_>, _: usize, _: usize, _: 
     unreachable!("Precision::available gives f32 here")
 }
 
-pub(super) fn grid(_: usize, _: usize, _: usize, _: usize) -> (usize, usize) {
+pub(super) fn grid(_: usize, _: usize, _: usize, _: usize, _: usize) -> (usize, usize) {
     unreachable!("Precision::available gives f32 here")
 }
