@@ -239,10 +239,10 @@ impl<'a> Head<'a> {
         let biased = inputs.relative.map(|relative| {
             let with = |bias: &[f32]| {
                 let mut out = Buf::any(queries * d_head);
+                let bias = &bias[h * d_head..][..d_head];
                 for (i, row) in out.chunks_exact_mut(d_head).enumerate() {
-                    for (j, x) in row.iter_mut().enumerate() {
-                        *x = q.at(i, j) + bias[h * d_head + j];
-                    }
+                    let q = q.row(i, 0, d_head);
+                    row.iter_mut().zip(q.iter().zip(bias)).for_each(|(x, (q, bias))| *x = q + bias);
                 }
                 out
             };
