@@ -3,7 +3,7 @@
     python3 bench/optimize/run.py --enwik8 enwik8.gz [--only GROUP ...]
     python3 bench/optimize/run.py --table
 
-Groups: main (three seeds at batch 1 and 16), compare (other ways beside them), iso (wide feed-forwards in place of mixtures), targets
+Groups: main (three seeds at batch 1 and 16), equal (a target of 1), compare (other ways beside them), iso (wide feed-forwards in place of mixtures), targets
 (target against estimate against measurement), par (where PAR's search puts attention), placement (the PAR rule's attention
 moved). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that whatever was killed goes
 on. Estimated, not measured: about four hours on two cores, all together.
@@ -86,6 +86,10 @@ def main():
         for batch in (1, 16):
             more = [] if batch == 1 else baseline(seed)  # which is the same at every batch
             yield f"batch {batch}, seed {seed}", lambda seed=seed, batch=batch, more=more: optimize(seed, batch, 0.5, *more, name=f"main-{batch}-{seed}")
+
+
+def equal():
+    yield "target 1, seed 0", lambda: optimize(0, 1, 1.0, *baseline(0), name="equal")
 
 
 def compare():
@@ -178,7 +182,7 @@ def tables():
         return side["valid"]["bits_per_byte"]
 
     print("| | baseline, bits/byte | found, bits/byte | change | faster | gain of the last quarter | search/training | from |\n|---|---|---|---|---|---|---|---|")
-    for name, one in [*records.get("main", {}).items(), *((f"iso-parameter, {name}", one) for name, one in records.get("iso", {}).items())]:
+    for name, one in [*records.get("main", {}).items(), *records.get("equal", {}).items(), *((f"iso-parameter, {name}", one) for name, one in records.get("iso", {}).items())]:
         baseline, found, curve = one["baseline"], one["found"], dict(one["baseline"]["curve"])
         gain = 1 - curve[max(curve)] / curve[min(curve, key=lambda step: abs(step - 0.75 * max(curve)))]
         low, high = one["speedup_interval"]
@@ -209,5 +213,5 @@ def tables():
         print(f"{name}: {spread(values)} bits/byte over {len(values)} seeds")
 
 
-groups = {"main": main, "compare": compare, "iso": iso, "targets": targets, "par": par, "placement": placement}
+groups = {"main": main, "equal": equal, "compare": compare, "iso": iso, "targets": targets, "par": par, "placement": placement}
 tables() if args.table else record(RECORD, groups, args.only)
