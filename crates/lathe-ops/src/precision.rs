@@ -23,6 +23,11 @@ impl Precision {
         if cpu::level() >= Level::Avx512Bf16 { self } else { Self::F32 }
     }
 
+    /// What trains fastest here: bf16 where there are tiles for it.
+    pub fn fastest() -> Self {
+        if cpu::level() == Level::Amx { Self::Bf16 } else { Self::F32 }
+    }
+
     /// A word to the user where [`Self::available`] is something else.
     pub fn warning(self) -> Option<String> {
         (self.available() != self).then(|| {

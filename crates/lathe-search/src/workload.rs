@@ -116,16 +116,21 @@ impl Workload {
         u64::from(self.batch) * u64::from(self.seq.unwrap_or(model.frame.tgt_len))
     }
 
-    /// The passes of a whole model; its lengths are those of [`Self::model`].
+    /// The passes of a whole model with random weights; its lengths are those of [`Self::model`].
     pub fn whole(&self, model: Model, seed: u64) -> Result<Job> {
-        let (batch, len) = (self.batch as usize, model.frame.tgt_len as usize);
-        let (vocab, positions) = (model.frame.vocab, model.frame.backbone.positions);
-        let mut network = Network::rough(model, seed)?;
+        Ok(self.passes(Network::rough(model, seed)?, seed))
+    }
+
+    /// The passes of a network over random tokens; its lengths are those of [`Self::model`].
+    pub fn passes(&self, mut network: Network, seed: u64) -> Job {
+        let frame = &network.model.frame;
+        let (batch, len) = (self.batch as usize, frame.tgt_len as usize);
+        let (vocab, positions) = (frame.vocab, frame.backbone.positions);
         network.set_precision(self.precision);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.random_range(0..vocab)).collect() };
         let (ids, targets) = (tokens(batch * len), tokens(batch * len));
-        Ok(match self.mode {
+        match self.mode {
             Mode::Infer => {
                 network.freeze();
                 let mut state = network.memory(batch);
@@ -160,7 +165,7 @@ impl Workload {
                     optimizer.step(network.params_mut(), &mut grads, step, RATE);
                 })
             }
-        })
+        }
     }
 
     /// The passes of a block in a frame whose lengths are those of [`Self::model`].

@@ -21,7 +21,7 @@ use super::task::{self, Task};
 use crate::{Error, Result};
 use lathe_core::{Block, Positions, notation};
 use lathe_model::folder::write_aside;
-use lathe_model::{Grads, SuperNet};
+use lathe_model::{Grads, Network, SuperNet};
 use lathe_train::checkpoint;
 use lathe_train::data::Sampler;
 use lathe_train::metrics::Lines;
@@ -135,6 +135,14 @@ pub fn resume(folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
     let mut search = Search::open(folder, watch)?;
     while search.advance(watch)? {}
     search.finish()
+}
+
+/// One option per slot as a plain network, with the weights that the search in a folder ended with.
+pub fn network(folder: &Path, choice: &[usize]) -> Result<Network> {
+    let task = task::read(folder)?;
+    let mut net = SuperNet::new(task.frame.clone(), &task.slots, task.training.seed.into())?;
+    snapshot::restore_weights(&folder.join("checkpoints"), &mut net)?;
+    Ok(net.network(choice)?)
 }
 
 /// A search at work.

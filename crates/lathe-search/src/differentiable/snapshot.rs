@@ -3,10 +3,11 @@
 
 use super::search::{Moving, Small};
 use crate::{Error, Result};
+use lathe_model::SuperNet;
 use lathe_model::folder::{Tensor, TensorFile, write_tensors};
 use lathe_train::checkpoint;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What goes into a checkpoint beside tensors.
 #[derive(Serialize, Deserialize)]
@@ -46,12 +47,41 @@ fn tensors(moving: &Moving) -> Vec<Tensor<'_>> {
 
 /// Goes back to the newest checkpoint that is as it was written, if there is one; `warn` hears of others.
 pub fn restore(checkpoints: &Path, moving: &mut Moving, warn: &mut dyn FnMut(String)) -> Result<()> {
-    for step in checkpoint::steps(checkpoints) {
-        let path = checkpoint::path(checkpoints, step);
-        match checkpoint::verify(&path) {
-            Ok(()) => return restore_from(&path, moving),
-            Err(error) => warn(format!("{error}; going back to the checkpoint before")),
+    match newest(checkpoints, warn) {
+        Some(path) => restore_from(&path, moving),
+        None => Ok(()),
+    }
+}
+
+/// Gives a super net the weights of the newest checkpoint that is as it was written.
+pub fn restore_weights(checkpoints: &Path, net: &mut SuperNet) -> Result<()> {
+    let wrong = || Error::data(checkpoints.display(), "no whole checkpoint", "that of a search that has ended");
+    weights(&mut open(&newest(checkpoints, &mut |_| {}).ok_or_else(wrong)?)?, net)
+}
+
+/// The newest checkpoint that is as it was written; `warn` hears of others.
+fn newest(checkpoints: &Path, warn: &mut dyn FnMut(String)) -> Option<PathBuf> {
+    let whole = |path: &PathBuf| match checkpoint::verify(path) {
+        Ok(()) => true,
+        Err(error) => {
+            warn(format!("{error}; going back to the checkpoint before"));
+            false
         }
+    };
+    checkpoint::steps(checkpoints).into_iter().map(|step| checkpoint::path(checkpoints, step)).find(whole)
+}
+
+fn open(checkpoint: &Path) -> Result<TensorFile> {
+    Ok(TensorFile::open(&checkpoint.join(checkpoint::TRAINING)).map_err(lathe_train::Error::from)?)
+}
+
+fn floats(file: &mut TensorFile, name: String, shape: &[usize]) -> Result<Vec<f32>> {
+    Ok(file.floats(&name, shape).map_err(lathe_train::Error::from)?)
+}
+
+fn weights(file: &mut TensorFile, net: &mut SuperNet) -> Result<()> {
+    for param in net.params_mut() {
+        param.data = floats(file, format!("weight.{}", param.name), &param.shape)?;
     }
     Ok(())
 }
@@ -61,21 +91,16 @@ fn restore_from(checkpoint: &Path, moving: &mut Moving) -> Result<()> {
     let text = std::fs::read(&path).map_err(Error::io(&path))?;
     let wrong = |error| Error::data(path.display(), error, "a search's progress");
     let Progress { small, steps } = serde_json::from_slice(&text).map_err(wrong)?;
-    let mut file = TensorFile::open(&checkpoint.join(checkpoint::TRAINING)).map_err(lathe_train::Error::from)?;
-    let mut floats = |name: String, shape: &[usize]| {
-        file.floats(&name, shape).map_err(|error| Error::from(lathe_train::Error::from(error)))
-    };
-    for param in moving.net.params_mut() {
-        param.data = floats(format!("weight.{}", param.name), &param.shape)?;
-    }
+    let mut file = open(checkpoint)?;
+    weights(&mut file, &mut moving.net)?;
     for (i, moments) in moving.optimizer.moments_mut().iter_mut().enumerate() {
         for (param, values) in moving.net.params().iter().zip(moments) {
-            *values = floats(format!("moment.{i}.{}", param.name), &param.shape)?;
+            *values = floats(&mut file, format!("moment.{i}.{}", param.name), &param.shape)?;
         }
     }
     for (which, state) in moving.states.iter_mut().enumerate() {
         for (slot, memory) in state.memories_mut().enumerate() {
-            memory.copy_from_slice(&floats(format!("memory.{which}.{slot}"), &[memory.len()])?);
+            memory.copy_from_slice(&floats(&mut file, format!("memory.{which}.{slot}"), &[memory.len()])?);
         }
     }
     (moving.small, moving.steps) = (small, steps);

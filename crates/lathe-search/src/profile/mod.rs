@@ -3,6 +3,7 @@
 mod calibrate;
 mod machine;
 mod run;
+mod smooth;
 mod table;
 
 pub use calibrate::{Calibration, Measured, Prediction, median};

@@ -1,7 +1,7 @@
 //! Differentiable searches: what is to be found is known from how the task is made.
 
 use lathe_core::{Block, Spec, notation};
-use lathe_model::REGISTRY;
+use lathe_model::{Network, REGISTRY, SuperNet};
 use lathe_search::Error;
 use lathe_search::differentiable::gumbel::{Relaxation, Sampling};
 use lathe_search::differentiable::latency::{Table, Target};
@@ -186,6 +186,13 @@ fn killed_and_resumed_gives_the_same_bits_and_another_seed_others() {
         assert!(a.0 == b.0, "weights, moments and memories to the bit");
         let again = run::resume(&killed, &mut |_| ()).unwrap();
         assert_eq!(again.probabilities, resumed.probabilities, "one that has ended gives its outcome again");
+        // Its weights are there for whoever trains on: of an option that was trained, not those that it began with.
+        let choice = [1, 3];
+        let inherited = run::network(&killed, &choice).unwrap();
+        let ended = Search::open(&killed, &mut |_| ()).unwrap().moving().net.network(&choice).unwrap();
+        let fresh = SuperNet::new(task.frame.clone(), &task.slots, 0).unwrap().network(&choice).unwrap();
+        let data = |network: &Network| network.params().iter().map(|param| param.data.clone()).collect::<Vec<_>>();
+        assert!(data(&inherited) == data(&ended) && data(&inherited) != data(&fresh));
         task.training.seed = 1;
         assert_ne!(search(folder.path(), "other", &task).probabilities, whole.probabilities);
     }

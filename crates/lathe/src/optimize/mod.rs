@@ -10,12 +10,13 @@
 //! searched.json   what it gave, measured whole
 //! race/           short trainings of that and of plain ways to the same latency
 //! chosen.json     who won
-//! found/, compare/NAME/    trained from scratch, as the baseline was
+//! found/, compare/NAME/    trained as the baseline was, from scratch or from inherited/
 //! measured.json, compared.json    the trained models side by side
 //! report.html
 //! ```
 
 mod baseline;
+mod inherit;
 mod options;
 mod pair;
 mod plan;
@@ -23,4 +24,4 @@ mod stages;
 
 pub use options::with_head_width;
 pub use plan::{Plan, Target, steps_within};
-pub use stages::{BASELINE, Chosen, Compared, Job, Measured, PLAN, Runner};
+pub use stages::{BASELINE, Chosen, Compared, FOUND, Job, Measured, PLAN, Runner};

@@ -2,10 +2,12 @@
 
 use anyhow::Result;
 use lathe_core::Model;
+use lathe_model::folder;
 use lathe_search::measure::Times;
 use lathe_search::profile::Interval;
-use lathe_search::workload::Workload;
+use lathe_search::workload::{Job, Workload};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What two models take.
@@ -26,9 +28,22 @@ pub struct Pair {
 /// Fewest passes of each.
 const LEAST: usize = 11;
 
-/// Measures two models for so long.
+/// Measures two models with random weights for so long.
 pub fn measure(first: &Model, second: &Model, workload: &Workload, time: Duration) -> Result<Pair> {
-    let mut jobs = [workload.whole(workload.model(first)?, 0)?, workload.whole(workload.model(second)?, 0)?];
+    let whole = |model: &Model| workload.whole(workload.model(model)?, 0);
+    Ok(measure_jobs([whole(first)?, whole(second)?], time))
+}
+
+/// Measures two models that are trained, in these folders.
+pub fn measure_trained(folders: [&Path; 2], workload: &Workload, time: Duration) -> Result<Pair> {
+    let job = |folder: &Path| -> Result<Job> {
+        let model = workload.model(&folder::load_model(folder)?)?;
+        Ok(workload.passes(folder::load_as(folder, model)?, 0))
+    };
+    Ok(measure_jobs([job(folders[0])?, job(folders[1])?], time))
+}
+
+fn measure_jobs(mut jobs: [Job; 2], time: Duration) -> Pair {
     for _ in 0..2 {
         jobs.iter_mut().for_each(|job| job());
     }
@@ -49,11 +64,11 @@ pub fn measure(first: &Model, second: &Model, workload: &Workload, time: Duratio
     let ratios = Times { raw: first.raw.iter().zip(&second.raw).map(|(a, b)| a / b).collect() };
     let (low, high) = ratios.interval();
     let speedup = first.median() / second.median();
-    Ok(Pair {
+    Pair {
         first_ms: Interval::from(first),
         second_ms: Interval::from(second),
         speedup,
         interval: [low.min(speedup), high.max(speedup)],
         passes: first.raw.len(),
-    })
+    }
 }

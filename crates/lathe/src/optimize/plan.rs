@@ -34,6 +34,8 @@ pub struct Plan {
     pub eval_tokens: u32,
     /// Whether a wide feed-forward takes the place of the mixture among the options.
     pub iso_parameter: bool,
+    /// Whether trainings after the search begin with its weights.
+    pub inherit: bool,
 }
 
 /// The latency wanted.

@@ -33,6 +33,8 @@ pub const PLAN: &str = "plan.json";
 const TABLE: &str = "table.json";
 /// The folder of the baseline.
 pub const BASELINE: &str = "baseline";
+/// The folder of what was found.
+pub const FOUND: &str = "found";
 
 /// An optimisation at work.
 pub struct Job {
@@ -43,7 +45,7 @@ pub struct Job {
     /// The model to make faster.
     pub baseline: Model,
     space: Space,
-    slots: Vec<Vec<Block>>,
+    pub(super) slots: Vec<Vec<Block>>,
 }
 
 /// An architecture that was measured before anything was trained.
@@ -362,9 +364,10 @@ impl Job {
             };
             let (loss, seconds) = match fast_enough {
                 true => {
-                    let settings = self.training(&self.out.join("race").join(&name));
+                    let place = format!("race/{name}");
+                    let settings = self.training(&self.out.join(&place));
                     let settings = Settings { steps: race_steps, eval_every: race_steps, ..settings };
-                    let outcome = self.train_as(settings, &layers, &mut watch)?;
+                    let outcome = self.train_as(&place, settings, &layers, &mut watch)?;
                     (outcome.valid.map(|valid| valid.loss), outcome.seconds)
                 }
                 false => (None, 0.0),
@@ -422,22 +425,27 @@ impl Job {
     }
 
     /// Whether two blocks are the same, however they are written.
-    fn same(&self, a: &Block, b: &Block) -> bool {
+    pub(super) fn same(&self, a: &Block, b: &Block) -> bool {
         let frame = &self.baseline.frame;
         a.kind.resolve(a, frame) == b.kind.resolve(b, frame)
     }
 
     /// Trains an architecture with the baseline's settings; one that is trained already gives its outcome again.
     pub fn train(&self, name: &str, layers: &str, screen: &mut Screen) -> Result<run::Outcome> {
-        self.train_as(self.training(&self.out.join(name)), layers, &mut |event| screen.show(event))
+        self.train_as(name, self.training(&self.out.join(name)), layers, &mut |event| screen.show(event))
     }
 
-    fn train_as(&self, settings: Settings, layers: &str, watch: run::Watch<'_>) -> Result<run::Outcome> {
+    fn train_as(&self, name: &str, settings: Settings, layers: &str, watch: run::Watch<'_>) -> Result<run::Outcome> {
         let folder = Path::new(&settings.out);
         if folder.join(run::SETTINGS).exists() {
             return Ok(run::resume(folder, watch)?);
         }
-        Ok(run::begin(&settings, &self.model(layers)?.spec(), watch)?)
+        let model = self.model(layers)?;
+        let init = match self.plan.inherit && name != BASELINE {
+            true => self.inherit(name, &model)?.display().to_string(),
+            false => String::new(),
+        };
+        Ok(run::begin(&Settings { init, ..settings }, &model.spec(), watch)?)
     }
 
     /// Other ways to about the same latency: the papers' rules, fewer layers, and random architectures.
@@ -482,14 +490,15 @@ impl Job {
     }
 
     /// Measures the trained models side by side.
-    pub fn measure(&self, chosen: &Chosen, progress: &mut Progress) -> Result<Measured> {
+    pub fn measure(&self, progress: &mut Progress) -> Result<Measured> {
         let path = self.out.join("measured.json");
         if path.exists() {
             return read_json(&path);
         }
-        let found = self.model(&chosen.layers)?;
+        let folders = [BASELINE, FOUND].map(|name| self.out.join(name));
+        let folders = [folders[0].as_path(), folders[1].as_path()];
         let workload = &self.plan.workload;
-        let pair = pair::measure(&self.baseline, &found, workload, MEASURING)?;
+        let pair = pair::measure_trained(folders, workload, MEASURING)?;
         let relative = self.baseline.frame.backbone.positions == Positions::Relative;
         let memories: &[Memory] = match relative && workload.mode == Mode::Infer && self.baseline.frame.mem_len > 0 {
             true => &[Memory::Cached, Memory::Reproject],
@@ -505,7 +514,7 @@ impl Job {
                     (memories.len() * BATCHES.len()) as u64,
                 );
                 let setting = Workload { batch, memory, ..workload.clone() };
-                sweep.push(Sweep { batch, memory, pair: pair::measure(&self.baseline, &found, &setting, SWEEPING)? });
+                sweep.push(Sweep { batch, memory, pair: pair::measure_trained(folders, &setting, SWEEPING)? });
             }
         }
         progress.finish();

@@ -4,7 +4,7 @@ use super::Action;
 use super::train::Screen;
 use crate::input::{self, Usage, read_json};
 use crate::optimize::{
-    BASELINE, Chosen, Compared, Job, Measured, PLAN, Plan, Runner, Target, steps_within, with_head_width,
+    BASELINE, Chosen, Compared, FOUND, Job, Measured, PLAN, Plan, Runner, Target, steps_within, with_head_width,
 };
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::optimize::Page;
@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use lathe_core::Model;
 use lathe_core::model::{Value, key};
-use lathe_model::REGISTRY;
 use lathe_model::folder::is_free;
+use lathe_model::{Precision, REGISTRY};
 use lathe_search::workload::{Mode, Workload};
 use lathe_train::data::{Tokenizer, TokenizerSpec};
 use lathe_train::evaluate::Evaluation;
@@ -29,7 +29,7 @@ use std::time::Instant;
     name = "optimize",
     after_help = "\
 Measures what each kind of block costs here, searches for the best architecture within the target, measures it
-whole beside the model it came from, trains both from scratch with equal steps, and writes a report. With nothing given it
+whole beside the model it came from, trains both with equal steps, and writes a report. With nothing given it
 makes a small Transformer-XL twice as fast on a built-in language, in about ten minutes.
 
 A job that was killed goes on with the same command, and one that has ended goes on with --compare.
@@ -75,15 +75,18 @@ pub struct Optimize {
     /// Highest learning rate [default: 0.003, less for wide models]
     #[arg(long)]
     lr: Option<f64>,
-    /// Precision of products in training: f32 or bf16
-    #[arg(long, default_value = "f32")]
-    train_precision: lathe_model::Precision,
+    /// Precision of products in training: f32 or bf16 [default: bf16 where the CPU has tiles for it, else f32]
+    #[arg(long, value_name = "P")]
+    train_precision: Option<Precision>,
     /// Most tokens of an evaluation before the last, 0 for all
     #[arg(long, default_value_t = 1 << 14)]
     eval_tokens: u32,
     /// Offer a wide feed-forward with as many parameters in place of the mixture of experts
     #[arg(long)]
     iso_parameter: bool,
+    /// Train what was found from the weights that the search ended with, and not from scratch as the papers do
+    #[arg(long)]
+    inherit: bool,
     /// Train other ways too: the PAR rule and Sandwich at their own latencies, fewer layers, narrower ones and random
     /// architectures at the latency of what was found
     #[arg(long)]
@@ -111,6 +114,8 @@ struct Document {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     compared: Vec<Rival>,
     steps: u32,
+    /// Whether what was found began with the weights of the search.
+    inherited: bool,
     seconds: f64,
     report: String,
 }
@@ -217,10 +222,15 @@ impl Optimize {
             batch: self.train_batch,
             lr,
             seed: self.seed,
-            precision: self.train_precision.to_string(),
+            precision: self.precision().to_string(),
             eval_tokens: self.eval_tokens,
             iso_parameter: self.iso_parameter,
+            inherit: self.inherit,
         })
+    }
+
+    fn precision(&self) -> Precision {
+        self.train_precision.unwrap_or_else(Precision::fastest)
     }
 
     /// The flags that make the job what it is.
@@ -228,7 +238,7 @@ impl Optimize {
         let workload = serde_json::to_string(&self.workload.workload()).unwrap_or_default();
         let threads = rayon::current_num_threads();
         format!(
-            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {}",
+            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {} {}",
             self.model,
             self.data,
             self.valid,
@@ -239,16 +249,17 @@ impl Optimize {
             self.budget,
             self.train_batch,
             self.lr,
-            self.train_precision,
+            self.precision(),
             self.eval_tokens,
             self.iso_parameter,
+            self.inherit,
             self.seed
         )
     }
 
     /// What one step of the baseline takes.
     fn step_seconds(&self, model: &Model) -> Result<f64> {
-        let precision = self.train_precision;
+        let precision = self.precision();
         let workload = Workload { mode: Mode::Train, batch: self.train_batch, precision, ..Workload::default() };
         let mut step = workload.whole(model.clone(), 0)?;
         (0..3).for_each(|_| step());
@@ -290,7 +301,7 @@ impl Action for Optimize {
         let searched = job.choose(&table, &found, target, &mut progress)?;
         let chosen = job.race(&table, &searched, &mut progress)?;
         stage(4, &format!("train what was found ({}), {}", chosen.name, chosen.layers));
-        let trained = job.train("found", &chosen.layers, &mut screen)?;
+        let trained = job.train(FOUND, &chosen.layers, &mut screen)?;
         let rivals = if self.compare { job.rivals(&table, &chosen)? } else { Vec::new() };
         let mut of_rivals = Vec::new();
         for (name, layers) in &rivals {
@@ -299,7 +310,7 @@ impl Action for Optimize {
         }
         screen.finish();
         stage(5, "measure both side by side, and report");
-        let measured = job.measure(&chosen, &mut progress)?;
+        let measured = job.measure(&mut progress)?;
         let compared = job.compare(&rivals, &mut progress)?;
         let report = self.out.join("report.html");
         let page = Page {
@@ -345,6 +356,7 @@ fn document(
         race: chosen.race.clone(),
         compared,
         steps: job.plan.steps,
+        inherited: job.plan.inherit,
         seconds: began.elapsed().as_secs_f64(),
         report: report.display().to_string(),
     }
@@ -378,8 +390,9 @@ impl std::fmt::Display for Document {
             let change = 100.0 * (found.bits_per_byte / baseline.bits_per_byte - 1.0);
             writeln!(
                 f,
-                "{change:+.2} % bits per byte on text that neither was trained on, after {} steps each",
-                self.steps
+                "{change:+.2} % bits per byte on text that neither was trained on, after {} steps each, {}",
+                self.steps,
+                if self.inherited { "the found one from the weights of the search" } else { "both from scratch" }
             )?;
         }
         writeln!(f, "{}{:.0} s; the report is {}{}", DIM.render(), self.seconds, self.report, DIM.render_reset())

@@ -110,10 +110,11 @@ impl Action for Profile {
         if let Some(path) = &self.out {
             profiler::export(table, path)?;
         }
+        let smooth = table.clone().smoothed();
         let calibration = match self.models {
             0 if self.check == 0 => None,
             0 => Some(Calibration::NONE),
-            n => Some(profiler::calibrate(table, &space, n as usize, self.seed, &mut progress)?),
+            n => Some(profiler::calibrate(&smooth, &space, n as usize, self.seed, &mut progress)?),
         };
         let check = match (&calibration, self.check) {
             (Some(calibration), n) if n > 0 => {
@@ -121,7 +122,7 @@ impl Action for Profile {
                 let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
                 rng.set_stream(1);
                 let models = profiler::random_models(&space, &workload, n as usize, &mut rng)?;
-                Some(check(models, table, calibration, &mut progress)?)
+                Some(check(models, &smooth, calibration, &mut progress)?)
             }
             _ => None,
         };

@@ -83,8 +83,13 @@ fn a_job_ends_with_two_models_and_a_report() {
     let error = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(2) && error.contains("found `seed = 0`; expected `seed = 5`"), "{error}");
     assert!(!place.path().join("other").exists());
-    let document: Value = serde_json::from_slice(&other(&["--target-latency", "0.8"]).stdout).expect("JSON");
+    let document: Value =
+        serde_json::from_slice(&other(&["--target-latency", "0.8", "--inherit"]).stdout).expect("JSON");
     assert_eq!(document["baseline"]["valid"], found["baseline"]["valid"]);
+    assert_eq!((&found["inherited"], &document["inherited"]), (&Value::Bool(false), &Value::Bool(true)));
+    let inherited = place.path().join("other/inherited/found").display().to_string();
+    let run = |job: &str| std::fs::read_to_string(place.path().join(job).join("found/run.toml")).expect("a run file");
+    assert!(run("other").contains(&inherited) && !run("out").contains("inherited"), "{}", run("other"));
     let weights =
         |job: &str| std::fs::read(place.path().join(job).join("baseline/model.safetensors")).expect("weights");
     assert!(weights("out") == weights("other"));

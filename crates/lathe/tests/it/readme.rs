@@ -20,17 +20,22 @@ options = ["-", "s1", "s2", "f16", "f32"]
 fn readme_commands_run() {
     let readme = include_str!("../../../../README.md");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut text = Vec::new();
-    (0..2000).for_each(|i| text.extend(format!("The {i} birds of the north fly south in autumn.\n").into_bytes()));
-    std::fs::write(folder.path().join("my.txt"), text).expect("a text");
+    // Words enough for the merges of the README's tokenizer.
+    let word = |i: usize| format!("{}{}", ["the", "birds", "fly", "north", "or", "south"][i % 6], i * i % 7919);
+    let text = (0..20_000).map(word).collect::<Vec<_>>().join(" ");
+    std::fs::write(folder.path().join("my.txt"), &text).expect("a text");
+    std::fs::write(folder.path().join("test.txt"), &text[..2000]).expect("a text");
     std::fs::write(folder.path().join("my_space.toml"), SPACE).expect("a space");
     let mut ran = 0;
     let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     for line in blocks.flat_map(str::lines).filter(|line| line.starts_with("lathe ")) {
         let command = line.split(" #").next().unwrap_or_default();
         let mut args: Vec<String> = words(command).into_iter().skip(1).collect();
-        if args[0] == "optimize" {
-            args.extend(["--budget".into(), "1".into()]); // its default is ten minutes
+        // Their defaults take minutes.
+        match args[0].as_str() {
+            "optimize" => args.extend(["--budget".into(), "1".into()]),
+            "train" => args.extend(["--steps".into(), "2".into(), "--batch".into(), "2".into()]),
+            _ => {}
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let out = crate::command(&args)

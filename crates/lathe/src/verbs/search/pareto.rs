@@ -317,20 +317,21 @@ impl Pareto {
         }
         let (table_path, calibration_path) = (self.out.join("table.json"), self.out.join("calibration.json"));
         if table_path.exists() && calibration_path.exists() {
-            let table = Table::read(&table_path)?;
+            let table = Table::read(&table_path)?.smoothed();
             return Ok(Device::Table(Box::new((table, read_json(&calibration_path)?))));
         }
         let layer = |blocks: &str| Model::new(space.baseline.frame.clone(), notation::parse(blocks, &REGISTRY)?);
         let profiled = self.table.table(space, &[layer("sf")?], workload, progress)?;
+        let table = profiled.table.clone().smoothed();
         let calibration = match self.models {
             0 => Calibration::NONE,
             _ if self.no_measure => Calibration::NONE,
-            n => profiler::calibrate(&profiled.table, space, n as usize, self.seed, progress)?,
+            n => profiler::calibrate(&table, space, n as usize, self.seed, progress)?,
         };
         begin()?;
         profiled.table.write(&table_path)?;
         write_text(&calibration_path, &serde_json::to_string(&calibration)?)?;
-        Ok(Device::Table(Box::new((profiled.table, calibration))))
+        Ok(Device::Table(Box::new((table, calibration))))
     }
 
     fn document(
