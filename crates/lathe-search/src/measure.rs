@@ -46,6 +46,25 @@ pub fn measure(budget: Budget, mut work: impl FnMut()) -> Times {
     }
 }
 
+/// How often longer a piece of work takes than another that is always the same, run before and after each of its
+/// repetitions: a machine that is slower for some seconds is so for both. The ratios, and the times of the other.
+pub fn measure_beside(limit: Duration, mut work: impl FnMut(), mut other: impl FnMut()) -> [Times; 2] {
+    let seconds = |work: &mut dyn FnMut()| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    };
+    (seconds(&mut work), seconds(&mut other)); // warm
+    let begin = Instant::now();
+    let (mut ratios, mut others) = (Vec::new(), vec![seconds(&mut other)]);
+    while ratios.len() < LEAST || begin.elapsed() < limit {
+        let (before, time, after) = (others[others.len() - 1], seconds(&mut work), seconds(&mut other));
+        ratios.push(2.0 * time / (before + after));
+        others.push(after);
+    }
+    [ratios, others].map(|raw| Times { raw })
+}
+
 impl Times {
     fn sorted(&self) -> Vec<f64> {
         let mut sorted = self.raw.clone();
@@ -125,6 +144,15 @@ mod tests {
     fn times_far_beyond_the_others_are_counted() {
         let raw = (0..20).map(|i| 1.0 + 0.01 * f64::from(i)).chain([9.0, 10.0]).collect();
         assert_eq!(Times { raw }.outliers(), 2);
+    }
+
+    #[test]
+    fn the_other_work_runs_before_and_after_each_repetition() {
+        let order = std::cell::RefCell::new(String::new());
+        let run = |name: &'static str| || order.borrow_mut().push_str(name);
+        let [ratios, others] = measure_beside(Duration::ZERO, run("w"), run("o"));
+        assert_eq!((ratios.raw.len(), others.raw.len()), (LEAST, LEAST + 1));
+        assert_eq!(*order.borrow(), format!("woo{}", "wo".repeat(LEAST)));
     }
 
     #[test]

@@ -159,8 +159,8 @@ pub fn random_models(space: &Space, workload: &Workload, count: usize, rng: &mut
     Ok(models)
 }
 
-/// Measures whole models in several rounds over all of them, each in another order, so that a machine that is slower for
-/// some seconds is so for different models each time.
+/// Measures whole models in several rounds over all of them, each in another order and beside a model that is always the
+/// same: a machine that is slower for some seconds is so for both, and what that model took overall makes milliseconds again.
 pub fn measure_models(
     models: Vec<Model>,
     workload: &Workload,
@@ -173,20 +173,24 @@ pub fn measure_models(
     let mut order: Vec<usize> = (0..models.len()).collect();
     let mut of_rounds = vec![Vec::new(); models.len()];
     let mut peaks = vec![0; models.len()];
+    let mut others = Vec::new();
     for round in 0..rounds {
         order.shuffle(&mut rng);
         for (i, &at) in order.iter().enumerate() {
             progress.steps(what, "", (round * models.len() + i) as u64, all);
-            let answer = workload::measure(&models[at], workload, SECONDS / 2.0, 0)?;
-            of_rounds[at].push(answer.latency_ms.median);
+            let answer = workload::measure_beside(&models[at], workload, SECONDS / 2.0)?;
+            let (ratio, other_ms) = answer.beside.context("a measurement beside another model")?;
+            of_rounds[at].push(ratio);
+            others.push(other_ms);
             peaks[at] = answer.peak_bytes.unwrap_or(0).max(peaks[at]);
         }
     }
     progress.finish();
-    let measured = of_rounds
-        .into_iter()
-        .zip(peaks)
-        .map(|(raw, peak_bytes)| Measured { latency_ms: Interval::from(&Times { raw }), peak_bytes });
+    let other_ms = profile::median(others);
+    let measured = of_rounds.into_iter().zip(peaks).map(|(ratios, peak_bytes)| {
+        let raw = ratios.into_iter().map(|ratio| ratio * other_ms).collect();
+        Measured { latency_ms: Interval::from(&Times { raw }), peak_bytes }
+    });
     Ok(models.into_iter().zip(measured).collect())
 }
 

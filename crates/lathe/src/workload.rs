@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use lathe_core::Model;
-use lathe_model::Precision;
+use lathe_core::{Model, Spec};
+use lathe_model::{Precision, REGISTRY};
 use lathe_search::profile::{Interval, Measured};
 use lathe_search::workload::{self, Workload};
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,8 @@ pub struct Task {
     pub seconds: f64,
     pub seed: u64,
     pub threads: usize,
+    /// Whether to measure beside [`reference`].
+    pub beside: bool,
 }
 
 /// What a child measured.
@@ -86,6 +88,16 @@ pub struct Answer {
     pub latency_ms: Interval,
     pub peak_bytes: Option<u64>,
     pub raw_ms: Vec<f64>,
+    /// Where it was measured beside [`reference`]: how often longer it takes, and what that took, in milliseconds.
+    pub beside: Option<(f64, f64)>,
+}
+
+/// What models are measured beside, so that the moods of the machine can be divided out: large enough to meet the same
+/// ones, small enough to take little time.
+pub fn reference(workload: &Workload) -> Result<Model> {
+    let len = workload.seq.unwrap_or(64);
+    let spec = format!("backbone='gpt2'\nlayers='(sf)x4'\nd_model=512\nvocab=1000\ntgt_len={len}\nmax_len={len}");
+    Ok(Spec::from_toml(&spec)?.model(&REGISTRY)?)
 }
 
 impl Answer {
@@ -96,10 +108,19 @@ impl Answer {
 
 /// Measures a model in a process of its own, so that its peak of memory is the model's alone.
 pub fn measure(model: &Model, workload: &Workload, seconds: f64, seed: u64) -> Result<Answer> {
+    measure_in_child(model, workload, seconds, seed, false)
+}
+
+/// The same, beside [`reference`].
+pub fn measure_beside(model: &Model, workload: &Workload, seconds: f64) -> Result<Answer> {
+    measure_in_child(model, workload, seconds, 0, true)
+}
+
+fn measure_in_child(model: &Model, workload: &Workload, seconds: f64, seed: u64, beside: bool) -> Result<Answer> {
     let program = std::env::current_exe().context("the path of this program")?;
     let what = "the process that measures";
     let threads = rayon::current_num_threads();
-    let task = Task { model: model.to_toml(), workload: workload.clone(), seconds, seed, threads };
+    let task = Task { model: model.to_toml(), workload: workload.clone(), seconds, seed, threads, beside };
     let mut child = Command::new(program)
         .args(["bench", "--threads", &threads.to_string()])
         .env(CHILD, "1")

@@ -65,7 +65,8 @@ impl Action for Bench {
         let workload = self.workload.workload();
         let model = workload.model(&self.model.model()?)?;
         let tokens = workload.tokens(&model);
-        let Answer { latency_ms, peak_bytes, raw_ms } = workload::measure(&model, &workload, self.seconds, self.seed)?;
+        let Answer { latency_ms, peak_bytes, raw_ms, .. } =
+            workload::measure(&model, &workload, self.seconds, self.seed)?;
         if let Some(warning) = workload.precision.warning() {
             output::tell(format_args!("warning: {warning}"));
         }
@@ -109,8 +110,20 @@ impl Action for Bench {
 fn answer(task: &Task) -> Result<Answer> {
     let model = Spec::from_toml(&task.model)?.model(&REGISTRY)?;
     let limit = Duration::from_secs_f64(task.seconds.clamp(0.0, 3600.0));
-    let job = task.workload.whole(model, task.seed)?;
+    let mut job = task.workload.whole(model, task.seed)?;
+    if task.beside {
+        (0..2).for_each(|_| job());
+        let peak_bytes = measure::peak_bytes(); // before there is anything else
+        let other = task.workload.whole(workload::reference(&task.workload)?, task.seed)?;
+        let [ratios, others] = measure::measure_beside(limit, job, other);
+        let other_ms = 1000.0 * others.median();
+        let raw_ms: Vec<f64> = ratios.raw.iter().map(|ratio| ratio * other_ms).collect();
+        let times = Times { raw: raw_ms };
+        let beside = Some((ratios.median(), other_ms));
+        return Ok(Answer { latency_ms: Interval::from(&times), peak_bytes, raw_ms: times.raw, beside });
+    }
     let times = measure::measure(Budget { limit, tight: 0.01 }, job);
     let times = Times { raw: times.raw.iter().map(|seconds| 1000.0 * seconds).collect() };
-    Ok(Answer { latency_ms: Interval::from(&times), peak_bytes: measure::peak_bytes(), raw_ms: times.raw })
+    let (latency_ms, peak_bytes) = (Interval::from(&times), measure::peak_bytes());
+    Ok(Answer { latency_ms, peak_bytes, raw_ms: times.raw, beside: None })
 }
