@@ -46,7 +46,7 @@ pub fn measure(budget: Budget, mut work: impl FnMut()) -> Times {
     }
 }
 
-/// How often longer a piece of work takes than another that is always the same, run before and after each of its
+/// How many times as long a piece of work takes as another that is always the same, run before and after each of its
 /// repetitions: a machine that is slower for some seconds is so for both. The ratios, and the times of the other.
 pub fn measure_beside(limit: Duration, mut work: impl FnMut(), mut other: impl FnMut()) -> [Times; 2] {
     let seconds = |work: &mut dyn FnMut()| {
@@ -54,7 +54,8 @@ pub fn measure_beside(limit: Duration, mut work: impl FnMut(), mut other: impl F
         work();
         start.elapsed().as_secs_f64()
     };
-    (seconds(&mut work), seconds(&mut other)); // warm
+    work(); // warm
+    other();
     let begin = Instant::now();
     let (mut ratios, mut others) = (Vec::new(), vec![seconds(&mut other)]);
     while ratios.len() < LEAST || begin.elapsed() < limit {

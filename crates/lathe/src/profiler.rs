@@ -173,22 +173,22 @@ pub fn measure_models(
     let mut order: Vec<usize> = (0..models.len()).collect();
     let mut of_rounds = vec![Vec::new(); models.len()];
     let mut peaks = vec![0; models.len()];
-    let mut others = Vec::new();
+    let mut references = Vec::new();
     for round in 0..rounds {
         order.shuffle(&mut rng);
         for (i, &at) in order.iter().enumerate() {
             progress.steps(what, "", (round * models.len() + i) as u64, all);
             let answer = workload::measure_beside(&models[at], workload, SECONDS / 2.0)?;
-            let (ratio, other_ms) = answer.beside.context("a measurement beside another model")?;
-            of_rounds[at].push(ratio);
-            others.push(other_ms);
+            let beside = answer.beside.context("a measurement beside another model")?;
+            of_rounds[at].push(beside.ratio);
+            references.push(beside.reference_ms);
             peaks[at] = answer.peak_bytes.unwrap_or(0).max(peaks[at]);
         }
     }
     progress.finish();
-    let other_ms = profile::median(others);
+    let reference_ms = profile::median(references);
     let measured = of_rounds.into_iter().zip(peaks).map(|(ratios, peak_bytes)| {
-        let raw = ratios.into_iter().map(|ratio| ratio * other_ms).collect();
+        let raw = ratios.into_iter().map(|ratio| ratio * reference_ms).collect();
         Measured { latency_ms: Interval::from(&Times { raw }), peak_bytes }
     });
     Ok(models.into_iter().zip(measured).collect())

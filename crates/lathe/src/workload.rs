@@ -88,16 +88,24 @@ pub struct Answer {
     pub latency_ms: Interval,
     pub peak_bytes: Option<u64>,
     pub raw_ms: Vec<f64>,
-    /// Where it was measured beside [`reference`]: how often longer it takes, and what that took, in milliseconds.
-    pub beside: Option<(f64, f64)>,
+    /// Where it was measured beside [`reference`].
+    pub beside: Option<Beside>,
+}
+
+/// A model beside [`reference`].
+#[derive(Serialize, Deserialize)]
+pub struct Beside {
+    /// How many times as long it takes.
+    pub ratio: f64,
+    pub reference_ms: f64,
 }
 
 /// What models are measured beside, so that the moods of the machine can be divided out: large enough to meet the same
-/// ones, small enough to take little time.
-pub fn reference(workload: &Workload) -> Result<Model> {
-    let len = workload.seq.unwrap_or(64);
-    let spec = format!("backbone='gpt2'\nlayers='(sf)x4'\nd_model=512\nvocab=1000\ntgt_len={len}\nmax_len={len}");
-    Ok(Spec::from_toml(&spec)?.model(&REGISTRY)?)
+/// ones, small enough to take little time, whatever the workload.
+pub fn reference(workload: &Workload) -> Result<workload::Job> {
+    let spec = "backbone='gpt2'\nlayers='(sf)x4'\nd_model=512\nvocab=1000\ntgt_len=192\nmax_len=192";
+    let model = Spec::from_toml(spec)?.model(&REGISTRY)?;
+    Ok(Workload { precision: workload.precision, ..Workload::default() }.whole(model, 0)?)
 }
 
 impl Answer {

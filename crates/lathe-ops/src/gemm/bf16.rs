@@ -178,10 +178,14 @@ enum Kernel {
 
 impl Kernel {
     fn new(parts: usize) -> Self {
+        assert!(matches!(parts, 1 | 3));
         match cpu::level() {
             // SAFETY: the level says that there is AMX.
             Level::Amx => Self::Tiles { _registers: unsafe { tiles::Tiles::new() }, parts },
-            _ => Self::Dots,
+            _ => {
+                assert_eq!(parts, 1, "only tiles compute in parts");
+                Self::Dots
+            }
         }
     }
 

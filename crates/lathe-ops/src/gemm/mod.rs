@@ -1,5 +1,5 @@
 //! Matrix products: C = A B or C += A B, any strides, several threads, in f32 or in `bf16` with sums in f32. Where the CPU
-//! has tiles, large products of f32 are computed there too, each number as three bf16.
+//! has tiles, large products of f32 whose right-hand side was not packed before are computed there too, each number as three bf16.
 //!
 //! The scheme is Goto's: B is packed into panels of `nr` columns that a register tile reads one row at a
 //! time, and A into panels of 16 rows that it reads one column at a time. Threads own disjoint parts of

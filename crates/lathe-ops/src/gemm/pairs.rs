@@ -4,7 +4,8 @@
 //! by 16 pairs, a tile of B 16 pairs by 16 columns. What is beyond the edge of a matrix counts as 0.
 //!
 //! A number is one bf16, rounded; or three parts, each what the ones before it leave of the number, rounded: together
-//! they have all 24 bits of an f32. The parts of a tile follow one another, those of two tiles side by side in turn.
+//! they have all 24 bits of an f32, where it is finite, below the largest bf16 (3.39e38) and above about 1e-33: parts that are
+//! subnormal count as 0, and what is infinite becomes NaN. The parts of a tile follow one another, those of two tiles side by side in turn.
 
 use super::matrix::Mat;
 use std::arch::x86_64::*;

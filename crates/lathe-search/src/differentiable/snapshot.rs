@@ -7,7 +7,7 @@ use lathe_model::SuperNet;
 use lathe_model::folder::{Tensor, TensorFile, write_tensors};
 use lathe_train::checkpoint;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What goes into a checkpoint beside tensors.
 #[derive(Serialize, Deserialize)]
@@ -47,28 +47,23 @@ fn tensors(moving: &Moving) -> Vec<Tensor<'_>> {
 
 /// Goes back to the newest checkpoint that is as it was written, if there is one; `warn` hears of others.
 pub fn restore(checkpoints: &Path, moving: &mut Moving, warn: &mut dyn FnMut(String)) -> Result<()> {
-    match newest(checkpoints, warn) {
-        Some(path) => restore_from(&path, moving),
-        None => Ok(()),
-    }
-}
-
-/// Gives a super net the weights of the newest checkpoint that is as it was written.
-pub fn restore_weights(checkpoints: &Path, net: &mut SuperNet) -> Result<()> {
-    let wrong = || Error::data(checkpoints.display(), "no whole checkpoint", "that of a search that has ended");
-    weights(&mut open(&newest(checkpoints, &mut |_| {}).ok_or_else(wrong)?)?, net)
-}
-
-/// The newest checkpoint that is as it was written; `warn` hears of others.
-fn newest(checkpoints: &Path, warn: &mut dyn FnMut(String)) -> Option<PathBuf> {
-    let whole = |path: &PathBuf| match checkpoint::verify(path) {
-        Ok(()) => true,
-        Err(error) => {
-            warn(format!("{error}; going back to the checkpoint before"));
-            false
+    for step in checkpoint::steps(checkpoints) {
+        let path = checkpoint::path(checkpoints, step);
+        match checkpoint::verify(&path) {
+            Ok(()) => return restore_from(&path, moving),
+            Err(error) => warn(format!("{error}; going back to the checkpoint before")),
         }
-    };
-    checkpoint::steps(checkpoints).into_iter().map(|step| checkpoint::path(checkpoints, step)).find(whole)
+    }
+    Ok(())
+}
+
+/// Gives a super net the weights of the newest checkpoint.
+pub fn restore_weights(checkpoints: &Path, net: &mut SuperNet) -> Result<()> {
+    let wrong = || Error::data(checkpoints.display(), "no checkpoint", "that of a search that has ended");
+    let newest = checkpoint::steps(checkpoints).into_iter().next().ok_or_else(wrong)?;
+    let path = checkpoint::path(checkpoints, newest);
+    checkpoint::verify(&path)?;
+    weights(&mut open(&path)?, net)
 }
 
 fn open(checkpoint: &Path) -> Result<TensorFile> {

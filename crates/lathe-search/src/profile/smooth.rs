@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_has_no_neighbours_stays() {
-        let (measured, _) = table(|i| f64::from(i), 0.1);
+        let (measured, _) = table(f64::from, 0.1);
         let few =
             Table { blocks: measured.blocks.into_iter().step_by(8).collect(), ..Table::new(&Workload::default()) };
         assert_eq!(few.clone().smoothed(), few);

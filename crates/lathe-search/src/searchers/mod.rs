@@ -53,8 +53,7 @@ pub trait Searcher: Send {
 
 /// A space, and what was proposed of it.
 pub struct Novelty<'a> {
-    /// The space.
-    pub space: &'a Space,
+    space: &'a Space,
     seen: HashSet<String>,
 }
 

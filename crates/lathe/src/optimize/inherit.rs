@@ -19,7 +19,6 @@ impl Job {
         let choice: Option<Vec<usize>> = self.slots.iter().enumerate().map(option).collect();
         let choice = choice.with_context(|| format!("{}: blocks that the search did not train", model.layers()))?;
         let to = self.out.join("inherited").join(name);
-        std::fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
         folder::save(&run::network(&self.out.join("search"), &choice)?, &to)?;
         Ok(to)
     }

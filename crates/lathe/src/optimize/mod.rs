@@ -10,7 +10,7 @@
 //! searched.json   what it gave, measured whole
 //! race/           short trainings of that and of plain ways to the same latency
 //! chosen.json     who won
-//! found/, compare/NAME/    trained as the baseline was, from scratch or from inherited/
+//! found/, compare/NAME/    trained with the baseline's settings, from scratch or from inherited/
 //! measured.json, compared.json    the trained models side by side
 //! report.html
 //! ```
@@ -24,4 +24,4 @@ mod stages;
 
 pub use options::with_head_width;
 pub use plan::{Plan, Target, steps_within};
-pub use stages::{BASELINE, Chosen, Compared, FOUND, Job, Measured, PLAN, Runner};
+pub use stages::{BASELINE, COMPARED, Chosen, Compared, FOUND, Job, Measured, PLAN, Runner};

@@ -35,6 +35,7 @@ pub struct Plan {
     /// Whether a wide feed-forward takes the place of the mixture among the options.
     pub iso_parameter: bool,
     /// Whether trainings after the search begin with its weights.
+    #[serde(default)]
     pub inherit: bool,
 }
 

@@ -35,6 +35,8 @@ const TABLE: &str = "table.json";
 pub const BASELINE: &str = "baseline";
 /// The folder of what was found.
 pub const FOUND: &str = "found";
+/// The folder of what it is compared with.
+pub const COMPARED: &str = "compare";
 
 /// An optimisation at work.
 pub struct Job {
@@ -495,8 +497,8 @@ impl Job {
         if path.exists() {
             return read_json(&path);
         }
-        let folders = [BASELINE, FOUND].map(|name| self.out.join(name));
-        let folders = [folders[0].as_path(), folders[1].as_path()];
+        let [baseline, found] = [BASELINE, FOUND].map(|name| self.out.join(name));
+        let folders = [baseline.as_path(), found.as_path()];
         let workload = &self.plan.workload;
         let pair = pair::measure_trained(folders, workload, MEASURING)?;
         let relative = self.baseline.frame.backbone.positions == Positions::Relative;
@@ -532,7 +534,8 @@ impl Job {
         let mut compared = Vec::new();
         for (name, layers) in rivals {
             progress.steps("measuring other ways", layers, compared.len() as u64, rivals.len() as u64);
-            let pair = pair::measure(&self.baseline, &self.model(layers)?, &self.plan.workload, CHOOSING)?;
+            let folders = [BASELINE.to_string(), format!("{COMPARED}/{name}")].map(|name| self.out.join(name));
+            let pair = pair::measure_trained([&folders[0], &folders[1]], &self.plan.workload, CHOOSING)?;
             compared.push(Compared { name: name.clone(), layers: layers.clone(), pair });
         }
         progress.finish();

@@ -5,7 +5,7 @@
 use super::Action;
 use crate::input::ModelArgs;
 use crate::output::{self, BOLD, DIM, bytes};
-use crate::workload::{self, Answer, Task, WorkloadArgs};
+use crate::workload::{self, Answer, Beside, Task, WorkloadArgs};
 use anyhow::Result;
 use clap::Parser;
 use lathe_core::Spec;
@@ -114,13 +114,11 @@ fn answer(task: &Task) -> Result<Answer> {
     if task.beside {
         (0..2).for_each(|_| job());
         let peak_bytes = measure::peak_bytes(); // before there is anything else
-        let other = task.workload.whole(workload::reference(&task.workload)?, task.seed)?;
-        let [ratios, others] = measure::measure_beside(limit, job, other);
-        let other_ms = 1000.0 * others.median();
-        let raw_ms: Vec<f64> = ratios.raw.iter().map(|ratio| ratio * other_ms).collect();
-        let times = Times { raw: raw_ms };
-        let beside = Some((ratios.median(), other_ms));
-        return Ok(Answer { latency_ms: Interval::from(&times), peak_bytes, raw_ms: times.raw, beside });
+        let [ratios, others] = measure::measure_beside(limit, job, workload::reference(&task.workload)?);
+        let beside = Beside { ratio: ratios.median(), reference_ms: 1000.0 * others.median() };
+        let times = Times { raw: ratios.raw.iter().map(|ratio| ratio * beside.reference_ms).collect() };
+        let latency_ms = Interval::from(&times);
+        return Ok(Answer { latency_ms, peak_bytes, raw_ms: times.raw, beside: Some(beside) });
     }
     let times = measure::measure(Budget { limit, tight: 0.01 }, job);
     let times = Times { raw: times.raw.iter().map(|seconds| 1000.0 * seconds).collect() };

@@ -95,7 +95,7 @@ impl Doctor {
                 Level::Portable => "portable",
                 Level::Avx2 => "avx2",
                 Level::Avx512 | Level::Avx512Bf16 => "avx512",
-                Level::Amx => "avx512; amx, in three bf16 parts, where rows and columns are 256 and more",
+                Level::Amx => "avx512; in training amx, in three bf16 parts, where rows and columns are 256 and more",
             },
             products_bf16: match bf16_peak {
                 None => "none: --precision bf16 runs in f32".into(),

@@ -4,7 +4,8 @@ use super::Action;
 use super::train::Screen;
 use crate::input::{self, Usage, read_json};
 use crate::optimize::{
-    BASELINE, Chosen, Compared, FOUND, Job, Measured, PLAN, Plan, Runner, Target, steps_within, with_head_width,
+    BASELINE, COMPARED, Chosen, Compared, FOUND, Job, Measured, PLAN, Plan, Runner, Target, steps_within,
+    with_head_width,
 };
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::optimize::Page;
@@ -238,7 +239,7 @@ impl Optimize {
         let workload = serde_json::to_string(&self.workload.workload()).unwrap_or_default();
         let threads = rayon::current_num_threads();
         format!(
-            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {} {} {} {} {}",
+            "{threads} threads {} {} {:?} {:?} {:?} {:?} {workload} {:?} {} {} {:?} {:?} {} {} {} {}",
             self.model,
             self.data,
             self.valid,
@@ -249,7 +250,7 @@ impl Optimize {
             self.budget,
             self.train_batch,
             self.lr,
-            self.precision(),
+            self.train_precision,
             self.eval_tokens,
             self.iso_parameter,
             self.inherit,
@@ -306,7 +307,7 @@ impl Action for Optimize {
         let mut of_rivals = Vec::new();
         for (name, layers) in &rivals {
             output::tell(format_args!("      train {name}, {layers}"));
-            of_rivals.push(job.train(&format!("compare/{name}"), layers, &mut screen)?);
+            of_rivals.push(job.train(&format!("{COMPARED}/{name}"), layers, &mut screen)?);
         }
         screen.finish();
         stage(5, "measure both side by side, and report");
@@ -392,7 +393,11 @@ impl std::fmt::Display for Document {
                 f,
                 "{change:+.2} % bits per byte on text that neither was trained on, after {} steps each, {}",
                 self.steps,
-                if self.inherited { "the found one from the weights of the search" } else { "both from scratch" }
+                if self.inherited {
+                    "the found one on from the weights of the search, which began as the baseline's"
+                } else {
+                    "both from scratch"
+                }
             )?;
         }
         writeln!(f, "{}{:.0} s; the report is {}{}", DIM.render(), self.seconds, self.report, DIM.render_reset())

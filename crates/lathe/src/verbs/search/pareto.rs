@@ -166,7 +166,7 @@ impl Pareto {
     /// What tells this search from others: a folder holds one.
     fn identity(&self, space: &Space) -> String {
         format!(
-            "{} threads; space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {}\n",
+            "predictions 2; {} threads; space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {}\n",
             rayon::current_num_threads(),
             self.space,
             space.size(),
@@ -214,7 +214,14 @@ impl Action for Pareto {
         let mut found = best(&evaluated, &plan, self.hull);
         if self.most_measured > 0 && found.len() > self.most_measured {
             let costs: Vec<Vec<f64>> = found.iter().map(|&i| evaluated[i].costs(&plan)).collect();
-            found = most_dominant(&costs, self.most_measured).into_iter().map(|i| found[i]).collect();
+            let mut kept = most_dominant(&costs, self.most_measured);
+            // The best quality, which dominates little, is what large baselines are compared with.
+            let best = (0..found.len()).min_by(|&a, &b| costs[a][0].total_cmp(&costs[b][0])).unwrap_or(0);
+            if !kept.contains(&best) {
+                kept.pop();
+                kept.push(best);
+            }
+            found = kept.into_iter().map(|i| found[i]).collect();
         }
 
         // What counts is measured whole: the frontier, and the baselines beside it, in a random order, so that a machine that
@@ -261,7 +268,9 @@ impl Action for Pareto {
         }
         let as_measured: Vec<Evaluated> = points.iter().map(|(point, _)| point.clone()).collect();
         let kept = best(&as_measured, &plan, self.hull);
-        let frontier: Vec<(&Evaluated, Prediction)> = kept.iter().map(|&i| (&points[i].0, points[i].1)).collect();
+        let mut frontier: Vec<(&Evaluated, Prediction)> = kept.iter().map(|&i| (&points[i].0, points[i].1)).collect();
+        let decoder = |model: &Model| count(model, &Setting::of(model)).decoder_params();
+        frontier.sort_by_key(|(one, _)| decoder(&one.model)); // in what is printed, in the figures and in model files
         let document = self.document(&frontier, &scaled, &plan, &evaluated, began);
         write_models(&self.out, &frontier)?;
         let (frontier, baselines, mean_saving) = (&document.frontier, &document.baselines, document.mean_saving);
@@ -354,10 +363,8 @@ impl Pareto {
         let reached: Vec<(f64, f64)> =
             baselines.iter().filter_map(|one| Some((one.latency_saving?, one.memory_saving?))).collect();
         let mean = |of: fn(&(f64, f64)) -> f64| reached.iter().map(of).sum::<f64>() / reached.len() as f64;
-        let mut sorted: Vec<Point> = frontier.iter().map(|(one, predicted)| point(one, *predicted)).collect();
-        sorted.sort_by_key(|point| point.params.decoder);
         Document {
-            frontier: sorted,
+            frontier: frontier.iter().map(|(one, predicted)| point(one, *predicted)).collect(),
             mean_saving: (!reached.is_empty())
                 .then(|| MeanSaving { latency: mean(|saving| saving.0), memory: mean(|saving| saving.1) }),
             baselines,
@@ -422,18 +429,13 @@ pub fn point_file(out: &Path, i: usize) -> PathBuf {
     out.join("frontier").join(format!("{:03}.toml", i + 1))
 }
 
-/// A model file per point, from the smallest on.
+/// A model file per point, in their order.
 fn write_models(out: &Path, frontier: &[(&Evaluated, Prediction)]) -> Result<()> {
     let folder = out.join("frontier");
     let _ = std::fs::remove_dir_all(&folder); // of an earlier end of the same search
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let mut models: Vec<(u64, &Model)> = frontier
-        .iter()
-        .map(|(one, _)| (count(&one.model, &Setting::of(&one.model)).decoder_params(), &one.model))
-        .collect();
-    models.sort_by_key(|(params, _)| *params);
-    for (i, (_, model)) in models.iter().enumerate() {
-        write_text(&point_file(out, i), &model.to_toml())?;
+    for (i, (one, _)) in frontier.iter().enumerate() {
+        write_text(&point_file(out, i), &one.model.to_toml())?;
     }
     Ok(())
 }
