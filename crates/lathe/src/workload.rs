@@ -78,7 +78,7 @@ pub struct Task {
     pub seconds: f64,
     pub seed: u64,
     pub threads: usize,
-    /// Whether to measure beside [`reference`].
+    /// Whether to measure beside [`reference()`].
     pub beside: bool,
 }
 
@@ -88,11 +88,11 @@ pub struct Answer {
     pub latency_ms: Interval,
     pub peak_bytes: Option<u64>,
     pub raw_ms: Vec<f64>,
-    /// Where it was measured beside [`reference`].
+    /// Where it was measured beside [`reference()`].
     pub beside: Option<Beside>,
 }
 
-/// A model beside [`reference`].
+/// A model beside [`reference()`].
 #[derive(Serialize, Deserialize)]
 pub struct Beside {
     /// How many times as long it takes.
@@ -103,7 +103,7 @@ pub struct Beside {
 /// What models are measured beside, so that the moods of the machine can be divided out: large enough to meet the same
 /// ones, small enough to take little time, whatever the workload.
 pub fn reference(workload: &Workload) -> Result<workload::Job> {
-    let spec = "backbone='gpt2'\nlayers='(sf)x4'\nd_model=512\nvocab=1000\ntgt_len=192\nmax_len=192";
+    let spec = "backbone='gpt2'\nlayers='(sf)x4'\nd_model=256\nvocab=256\ntgt_len=128\nmax_len=128";
     let model = Spec::from_toml(spec)?.model(&REGISTRY)?;
     Ok(Workload { precision: workload.precision, ..Workload::default() }.whole(model, 0)?)
 }
@@ -119,7 +119,7 @@ pub fn measure(model: &Model, workload: &Workload, seconds: f64, seed: u64) -> R
     measure_in_child(model, workload, seconds, seed, false)
 }
 
-/// The same, beside [`reference`].
+/// The same, beside [`reference()`].
 pub fn measure_beside(model: &Model, workload: &Workload, seconds: f64) -> Result<Answer> {
     measure_in_child(model, workload, seconds, 0, true)
 }
