@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Smaller blocks are not counted, so that work with many small ones pays nothing.
-const SMALLEST: usize = 4096;
+const SMALLEST: usize = 1024;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
