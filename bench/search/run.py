@@ -32,7 +32,7 @@ args = parser.parse_args()
 args.work.mkdir(parents=True, exist_ok=True)
 SPACE = ["lts_gpt2", "--seq", "192"]
 SMALL = ["--iterations", "15", "--population", "40"]
-MEASURED = 16  # points of each frontier that are measured where searchers are compared
+MEASURED = 64  # points of each frontier that are measured where searchers are compared
 
 
 def lathe(*flags, cache=None):
@@ -83,7 +83,7 @@ def seeds():
             names = ["lts", "nsga2", "random"]
             folders = [args.work / f"{name}-{seed}" for name in names]
             found = [lathe("search", "pareto", *SPACE, "--seed", seed, "--searcher", name, "--no-measure", "--most-measured", 0, "--out", folder) for name, folder in zip(names, folders)]
-            predicted, measured = (dict(zip(names, hypervolumes([*folders, *flags]))) for flags in ([], ["--measure", MEASURED]))
+            predicted, measured = (dict(zip(names, hypervolumes([*folders, *flags]))) for flags in ([], ["--measure", MEASURED, "--rounds", 1]))
             evaluated, points = ({name: get(one) for name, one in zip(names, found)} for get in (lambda one: one["evaluated"], lambda one: len(one["frontier"])))
             return {"predicted": predicted, "measured": measured, "evaluated": evaluated, "points": points, "points_measured": MEASURED}
         yield f"seed {seed}", run

@@ -159,13 +159,19 @@ pub fn random_models(space: &Space, workload: &Workload, count: usize, rng: &mut
     Ok(models)
 }
 
+/// How fast the machine was: what the model that all others are measured beside took when it was measured first, in
+/// milliseconds. Latencies are told at that speed, so that those measured at different times can be compared.
+#[derive(Debug, Default)]
+pub struct Pace(Option<f64>);
+
 /// Measures whole models in several rounds over all of them, each in another order and beside a model that is always the
-/// same: a machine that is slower for some seconds is so for both, and what that model took overall makes milliseconds again.
+/// same: a machine that is slower for some seconds is so for both.
 pub fn measure_models(
     models: Vec<Model>,
     workload: &Workload,
     rounds: usize,
     what: &str,
+    pace: &mut Pace,
     progress: &mut Progress,
 ) -> Result<Vec<(Model, Measured)>> {
     let all = (rounds * models.len()) as u64;
@@ -186,7 +192,7 @@ pub fn measure_models(
         }
     }
     progress.finish();
-    let reference_ms = profile::median(references);
+    let reference_ms = *pace.0.get_or_insert_with(|| profile::median(references));
     let measured = of_rounds.into_iter().zip(peaks).map(|(ratios, peak_bytes)| {
         let raw = ratios.into_iter().map(|ratio| ratio * reference_ms).collect();
         Measured { latency_ms: Interval::from(&Times { raw }), peak_bytes }
@@ -200,11 +206,12 @@ pub fn calibrate(
     space: &Space,
     count: usize,
     seed: u64,
+    pace: &mut Pace,
     progress: &mut Progress,
 ) -> Result<Calibration> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let models = random_models(space, &table.workload, count, &mut rng)?;
-    let measured = measure_models(models, &table.workload, ROUNDS, "measuring whole models", progress)?;
+    let measured = measure_models(models, &table.workload, ROUNDS, "measuring whole models", pace, progress)?;
     Ok(Calibration::fit(table, &measured)?)
 }
 

@@ -4,7 +4,7 @@ use super::Action;
 use crate::input;
 use crate::output::{self, BOLD, DIM, Table as Rows, bytes};
 use crate::picture::short_name;
-use crate::profiler::{self, TableArgs};
+use crate::profiler::{self, Pace, ROUNDS, TableArgs, measure_models};
 use crate::progress::Progress;
 use crate::workload::WorkloadArgs;
 use anyhow::Result;
@@ -111,10 +111,11 @@ impl Action for Profile {
             profiler::export(table, path)?;
         }
         let smooth = table.clone().smoothed();
+        let mut pace = Pace::default();
         let calibration = match self.models {
             0 if self.check == 0 => None,
             0 => Some(Calibration::NONE),
-            n => Some(profiler::calibrate(&smooth, &space, n as usize, self.seed, &mut progress)?),
+            n => Some(profiler::calibrate(&smooth, &space, n as usize, self.seed, &mut pace, &mut progress)?),
         };
         let check = match (&calibration, self.check) {
             (Some(calibration), n) if n > 0 => {
@@ -122,7 +123,7 @@ impl Action for Profile {
                 let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
                 rng.set_stream(1);
                 let models = profiler::random_models(&space, &workload, n as usize, &mut rng)?;
-                Some(check(models, &smooth, calibration, &mut progress)?)
+                Some(check(&models, &smooth, calibration, &mut pace, &mut progress)?)
             }
             _ => None,
         };
@@ -142,15 +143,15 @@ impl Action for Profile {
 }
 
 /// Measures models twice and compares with what was predicted.
-fn check(models: Vec<Model>, table: &Table, calibration: &Calibration, progress: &mut Progress) -> Result<Check> {
-    let first = profiler::measure_models(
-        models.clone(),
-        &table.workload,
-        profiler::ROUNDS,
-        "measuring other models",
-        progress,
-    )?;
-    let again = profiler::measure_models(models, &table.workload, profiler::ROUNDS, "measuring them again", progress)?;
+fn check(
+    models: &[Model],
+    table: &Table,
+    calibration: &Calibration,
+    pace: &mut Pace,
+    progress: &mut Progress,
+) -> Result<Check> {
+    let mut measure = |what| measure_models(models.to_vec(), &table.workload, ROUNDS, what, pace, progress);
+    let (first, again) = (measure("measuring other models")?, measure("measuring them again")?);
     let mut checked = Vec::new();
     for ((model, Measured { latency_ms, peak_bytes }), (_, again)) in first.into_iter().zip(again) {
         let predicted = calibration.predict(table, &model)?;

@@ -4,7 +4,7 @@ use super::super::Action;
 use super::pareto::point_file;
 use crate::input::{self, Usage};
 use crate::output::{self, Table as Rows};
-use crate::profiler::measure_models;
+use crate::profiler::{Pace, measure_models};
 use crate::progress::Progress;
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -35,10 +35,10 @@ pub struct Compare {
     /// Measure so many points of each frontier, those that dominate most, side by side
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     measure: Option<u32>,
+    /// Rounds in which they are measured; many points make up for few rounds
+    #[arg(long, requires = "measure", default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
 }
-
-/// Rounds in which the points of frontiers are measured; their number makes up for less of each.
-const ROUNDS: usize = 3;
 
 /// What a search leaves for comparisons.
 #[derive(Serialize, Deserialize)]
@@ -77,7 +77,7 @@ impl Action for Compare {
             searches.push(ended);
         }
         if let Some(most) = self.measure {
-            measure(&self.folders, &mut searches, most as usize)?;
+            measure(&self.folders, &mut searches, most as usize, self.rounds as usize)?;
         }
         let costs: Vec<Vec<Vec<f64>>> = searches.iter().map(costs).collect();
         let all: Vec<&Vec<f64>> = costs.iter().flatten().collect();
@@ -114,7 +114,7 @@ fn ended(folder: &Path) -> Result<Ended> {
 }
 
 /// Measures the points that dominate most in each search, all together, and leaves only them, as measured.
-fn measure(folders: &[PathBuf], searches: &mut [Ended], most: usize) -> Result<()> {
+fn measure(folders: &[PathBuf], searches: &mut [Ended], most: usize, rounds: usize) -> Result<()> {
     let workload = searches[0].workload.clone();
     let objectives: Vec<_> = searches[0].objectives.iter().filter_map(|name| objective::find(name)).collect();
     let mut models: Vec<Model> = Vec::new();
@@ -128,7 +128,8 @@ fn measure(folders: &[PathBuf], searches: &mut [Ended], most: usize) -> Result<(
             models.push(workload.model(&model)?);
         }
     }
-    let measured = measure_models(models, &workload, ROUNDS, "measuring the frontiers", &mut Progress::default())?;
+    let (mut pace, mut progress) = (Pace::default(), Progress::default());
+    let measured = measure_models(models, &workload, rounds, "measuring the frontiers", &mut pace, &mut progress)?;
     let mut values = measured.into_iter().map(|(model, measured)| {
         let cost = Prediction { latency_ms: measured.latency_ms.median, peak_bytes: measured.peak_bytes as f64 };
         objectives.iter().map(|objective| objective.value(&model, workload.batch, &cost)).collect()

@@ -8,7 +8,7 @@ use super::super::Action;
 use crate::input::{self, Usage, read_json};
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::pareto::Page;
-use crate::profiler::{self, TableArgs};
+use crate::profiler::{self, Pace, TableArgs};
 use crate::progress::Progress;
 use crate::workload::{self, WorkloadArgs};
 use anyhow::{Context, Result};
@@ -335,7 +335,7 @@ impl Pareto {
         let calibration = match self.models {
             0 => Calibration::NONE,
             _ if self.no_measure => Calibration::NONE,
-            n => profiler::calibrate(&table, space, n as usize, self.seed, progress)?,
+            n => profiler::calibrate(&table, space, n as usize, self.seed, &mut Pace::default(), progress)?,
         };
         begin()?;
         profiled.table.write(&table_path)?;
