@@ -34,10 +34,10 @@ args = parser.parse_args()
 args.work.mkdir(parents=True, exist_ok=True)
 
 MODEL = "deep_transformer_xl"
-# A slice so small that the model learns all that it can from it: it is read fourteen times, and the last quarter of the
-# steps gains nothing.
+# A slice so small that the model learns all that it can from it: it is read eleven to twelve times, and the last quarter of the
+# steps gains next to nothing; with 2,000 it would overfit, and be an easy match.
 TRAIN, VALID = 300_000, 65_000
-STEPS = 2000
+STEPS = 1700
 BATCH = 16
 TARGETS = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 

@@ -77,12 +77,16 @@ def measured():
 
 
 def seeds():
-    """The published size: whole frontiers by prediction, and the points that dominate most of each measured side by side."""
+    """The published size, all by one calibrated table: whole frontiers by prediction, and the points that dominate most of
+    each measured side by side."""
+    table = args.work / "table.json"
     for seed in range(5):
         def run(seed=seed):
+            if not table.exists():
+                lathe("profile", *SPACE, "--models", 16, "--out", table)
             names = ["lts", "nsga2", "random"]
             folders = [args.work / f"{name}-{seed}" for name in names]
-            found = [lathe("search", "pareto", *SPACE, "--seed", seed, "--searcher", name, "--no-measure", "--most-measured", 0, "--out", folder) for name, folder in zip(names, folders)]
+            found = [lathe("search", "pareto", *SPACE, "--seed", seed, "--searcher", name, "--table", table, "--no-measure", "--most-measured", 0, "--out", folder) for name, folder in zip(names, folders)]
             predicted, measured = (dict(zip(names, hypervolumes([*folders, *flags]))) for flags in ([], ["--measure", MEASURED, "--rounds", 1]))
             evaluated, points = ({name: get(one) for name, one in zip(names, found)} for get in (lambda one: one["evaluated"], lambda one: len(one["frontier"])))
             return {"predicted": predicted, "measured": measured, "evaluated": evaluated, "points": points, "points_measured": MEASURED}

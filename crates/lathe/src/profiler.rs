@@ -200,19 +200,20 @@ pub fn measure_models(
     Ok(models.into_iter().zip(measured).collect())
 }
 
-/// The correction of a table's sums for a space, from so many whole models.
+/// Fits the correction of a table's sums to so many whole models of a space.
 pub fn calibrate(
-    table: &Table,
+    table: &mut Table,
     space: &Space,
     count: usize,
     seed: u64,
     pace: &mut Pace,
     progress: &mut Progress,
-) -> Result<Calibration> {
+) -> Result<()> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let models = random_models(space, &table.workload, count, &mut rng)?;
     let measured = measure_models(models, &table.workload, ROUNDS, "measuring whole models", pace, progress)?;
-    Ok(Calibration::fit(table, &measured)?)
+    table.calibration = Some(Calibration::fit(&table.clone().smoothed(), &measured)?);
+    Ok(())
 }
 
 /// Writes a table where the user wants it.

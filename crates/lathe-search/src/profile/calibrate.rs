@@ -87,10 +87,13 @@ impl Calibration {
             peak_bytes: self.memory[0] + self.memory[1] * sum.peak_bytes,
         }
     }
+}
 
-    /// What a model is predicted to cost.
-    pub fn predict(&self, table: &Table, model: &Model) -> Result<Prediction> {
-        Ok(self.of_sum(&table.sum(model).ok_or_else(|| not_in_table(model))?))
+impl Table {
+    /// What a model is predicted to cost: the sum of its parts, corrected where the table has a correction.
+    pub fn predict(&self, model: &Model) -> Result<Prediction> {
+        let sum = self.sum(model).ok_or_else(|| not_in_table(model))?;
+        Ok(self.calibration.as_ref().unwrap_or(&Calibration::NONE).of_sum(&sum))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The table of a profile: what each block, and each frame without blocks, costs in one workload on one machine.
 
+use super::calibrate::Calibration;
 use super::machine::Machine;
 use crate::measure::Times;
 use crate::workload::Workload;
@@ -145,6 +146,9 @@ pub struct Table {
     pub workload: Workload,
     /// The parts, in the order of their names.
     pub blocks: Vec<Entry>,
+    /// The correction of its sums, where whole models were measured for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
 }
 
 /// What the parts of a model cost together.
@@ -163,7 +167,7 @@ pub struct Sum {
 impl Table {
     /// An empty one.
     pub fn new(workload: &Workload) -> Self {
-        Self { machine: Machine::here(), workload: workload.clone(), blocks: Vec::new() }
+        Self { machine: Machine::here(), workload: workload.clone(), blocks: Vec::new(), calibration: None }
     }
 
     /// Reads a table and checks that it is as it was written.

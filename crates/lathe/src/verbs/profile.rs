@@ -4,7 +4,7 @@ use super::Action;
 use crate::input;
 use crate::output::{self, BOLD, DIM, Table as Rows, bytes};
 use crate::picture::short_name;
-use crate::profiler::{self, Pace, ROUNDS, TableArgs, measure_models};
+use crate::profiler::{self, Pace, Profiled, ROUNDS, TableArgs, measure_models};
 use crate::progress::Progress;
 use crate::workload::WorkloadArgs;
 use anyhow::Result;
@@ -27,12 +27,12 @@ others, until its interval is tight. What was measured is kept per machine and s
 (in LATHE_CACHE, else in lathe's folder among the caches of the user).
 
 With --models, so many random architectures are measured whole, a correction of the blocks' sum is fitted to them, and
-with --check its error is measured on others.
+with --check its error is measured on others. The correction is part of the table that --out writes.
 
 Examples:
   lathe profile cpu
   lathe profile lts_gpt2 --seq 192 --models 16 --check 50
-  lathe profile my_space.toml --mode decode --batch 8 --out table.json"
+  lathe profile my_space.toml --mode decode --batch 8 --models 16 --out table.json"
 )]
 pub struct Profile {
     /// Space file (TOML) or shipped name
@@ -105,27 +105,24 @@ impl Action for Profile {
         if let Some(warning) = workload.precision.warning() {
             output::tell(format_args!("warning: {warning}"));
         }
-        let profiled = self.table.table(&space, &[], &workload, &mut progress)?;
-        let table = &profiled.table;
-        if let Some(path) = &self.out {
-            profiler::export(table, path)?;
-        }
-        let smooth = table.clone().smoothed();
+        let baseline = std::slice::from_ref(&space.baseline);
+        let Profiled { mut table, noise } = self.table.table(&space, baseline, &workload, &mut progress)?;
         let mut pace = Pace::default();
-        let calibration = match self.models {
-            0 if self.check == 0 => None,
-            0 => Some(Calibration::NONE),
-            n => Some(profiler::calibrate(&smooth, &space, n as usize, self.seed, &mut pace, &mut progress)?),
-        };
-        let check = match (&calibration, self.check) {
-            (Some(calibration), n) if n > 0 => {
+        if self.models > 0 {
+            profiler::calibrate(&mut table, &space, self.models as usize, self.seed, &mut pace, &mut progress)?;
+        }
+        if let Some(path) = &self.out {
+            profiler::export(&table, path)?;
+        }
+        let check = match self.check {
+            0 => None,
+            n => {
                 // Another stream of the generator than that of the calibration.
                 let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
                 rng.set_stream(1);
                 let models = profiler::random_models(&space, &workload, n as usize, &mut rng)?;
-                Some(check(&models, &smooth, calibration, &mut pace, &mut progress)?)
+                Some(check(&models, &table.clone().smoothed(), &mut pace, &mut progress)?)
             }
-            _ => None,
         };
         // The cache may know more blocks than this space has.
         let parts = lathe_search::profile::Part::of_space(&space, &workload)?;
@@ -134,8 +131,8 @@ impl Action for Profile {
             machine: &table.machine,
             workload: &workload,
             blocks: &entries,
-            others_share: profiled.noise.and_then(|noise| noise.others),
-            calibration: calibration.as_ref(),
+            others_share: noise.and_then(|noise| noise.others),
+            calibration: table.calibration.as_ref(),
             check,
         };
         if json { output::json(&document) } else { output::text(&document.to_string()) }
@@ -143,18 +140,12 @@ impl Action for Profile {
 }
 
 /// Measures models twice and compares with what was predicted.
-fn check(
-    models: &[Model],
-    table: &Table,
-    calibration: &Calibration,
-    pace: &mut Pace,
-    progress: &mut Progress,
-) -> Result<Check> {
+fn check(models: &[Model], table: &Table, pace: &mut Pace, progress: &mut Progress) -> Result<Check> {
     let mut measure = |what| measure_models(models.to_vec(), &table.workload, ROUNDS, what, pace, progress);
     let (first, again) = (measure("measuring other models")?, measure("measuring them again")?);
     let mut checked = Vec::new();
     for ((model, Measured { latency_ms, peak_bytes }), (_, again)) in first.into_iter().zip(again) {
-        let predicted = calibration.predict(table, &model)?;
+        let predicted = table.predict(&model)?;
         checked.push(Checked {
             layers: model.layers(),
             d_model: model.frame.d_model,
@@ -200,7 +191,7 @@ impl std::fmt::Display for Document<'_> {
         } else {
             self.by_width(f)?;
         }
-        if let Some(calibration) = self.calibration.filter(|calibration| calibration.models > 0) {
+        if let Some(calibration) = self.calibration {
             writeln!(
                 f,
                 "\n{} whole models: their latency is predicted to {:.1} %, their peak memory to {:.1} % (medians, each model \

@@ -178,6 +178,25 @@ fn searches_with_a_table_repeat_and_go_on() {
 }
 
 #[test]
+fn the_correction_of_a_table_is_used() {
+    let place = Place::new();
+    let path = place.path("table.json");
+    place.json(&["profile", &place.path("space.toml"), "--models", "4", "--out", &path]);
+    let mut table: Value = serde_json::from_str(&std::fs::read_to_string(&path).expect("a table")).expect("JSON");
+    assert_eq!(table["calibration"]["models"], 4);
+    // Twice as much of everything is the same search.
+    let mut latencies = |factor: f64, out: &str| -> Vec<f64> {
+        table["calibration"]["latency"] = serde_json::json!([factor, factor, 0.0]);
+        std::fs::write(&path, table.to_string()).expect("a file");
+        let found = pareto(&place, out, &[]);
+        let points = found["frontier"].as_array().expect("a list").iter();
+        points.filter_map(|point| point["latency_ms"].as_f64()).collect()
+    };
+    let (once, twice) = (latencies(1.0, "once"), latencies(2.0, "twice"));
+    assert_eq!(once.iter().map(|ms| 2.0 * ms).collect::<Vec<_>>(), twice);
+}
+
+#[test]
 fn every_searcher_searches_and_frontiers_compare() {
     let place = Place::new();
     place.table();

@@ -1,11 +1,11 @@
 //! `lathe search pareto`: the frontier of quality, latency and memory, as LTS searches for it.
 //!
-//! The folder of a search holds `plan.txt` (its settings), `table.json` and `calibration.json` (what candidates are predicted with),
+//! The folder of a search holds `plan.txt` (its settings), `table.json` (what candidates are predicted with),
 //! `candidates.jsonl` and `measured.jsonl` (the records), and in the end a model file per point in `frontier/`, and
 //! the page, the pictures and the figures.
 
 use super::super::Action;
-use crate::input::{self, Usage, read_json};
+use crate::input::{self, Usage};
 use crate::output::{self, BOLD, DIM, Table as Rows};
 use crate::pages::pareto::Page;
 use crate::profiler::{self, Pace, TableArgs};
@@ -18,7 +18,7 @@ use lathe_model::folder::{is_free, write_aside};
 use lathe_model::{REGISTRY, count};
 use lathe_search::objective::{self, OBJECTIVES, Objective};
 use lathe_search::pareto::most_dominant;
-use lathe_search::profile::{Calibration, Prediction, Table};
+use lathe_search::profile::{Prediction, Table};
 use lathe_search::record::Record;
 use lathe_search::search::{self, Evaluated, Plan, best, saving};
 use lathe_search::searchers::{self, SEARCHERS, Sizes};
@@ -76,7 +76,7 @@ pub struct Pareto {
     /// Keep only what of the frontier is on the lower convex hull, as the paper's text says
     #[arg(long)]
     hull: bool,
-    /// Whole models to fit the correction of the blocks' sum to
+    /// Whole models to fit the correction of the blocks' sum to, where --table has none
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     models: u32,
     /// The most points of the frontier to measure whole, those that dominate most; 0 for all
@@ -166,7 +166,7 @@ impl Pareto {
     /// What tells this search from others: a folder holds one.
     fn identity(&self, space: &Space) -> String {
         format!(
-            "predictions 2; {} threads; space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {}\n",
+            "predictions 3; {} threads; space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {}\n",
             rayon::current_num_threads(),
             self.space,
             space.size(),
@@ -291,7 +291,7 @@ impl Action for Pareto {
 /// Tells what a model costs.
 enum Device {
     /// By the sum of its blocks, corrected.
-    Table(Box<(Table, Calibration)>),
+    Table(Box<Table>),
     /// By measuring it whole.
     Whole(Workload),
 }
@@ -299,7 +299,7 @@ enum Device {
 impl Device {
     fn cost(&self, model: &Model) -> lathe_search::Result<Prediction> {
         match self {
-            Self::Table(both) => both.1.predict(&both.0, model),
+            Self::Table(table) => table.predict(model),
             Self::Whole(workload) => {
                 let answer = workload::measure(model, workload, profiler::SECONDS, 0).map_err(|error| {
                     lathe_search::Error::data(model.layers(), format!("{error:#}"), "a model that can be measured")
@@ -324,23 +324,21 @@ impl Pareto {
             begin()?;
             return Ok(Device::Whole(workload.clone()));
         }
-        let (table_path, calibration_path) = (self.out.join("table.json"), self.out.join("calibration.json"));
-        if table_path.exists() && calibration_path.exists() {
-            let table = Table::read(&table_path)?.smoothed();
-            return Ok(Device::Table(Box::new((table, read_json(&calibration_path)?))));
-        }
-        let layer = |blocks: &str| Model::new(space.baseline.frame.clone(), notation::parse(blocks, &REGISTRY)?);
-        let profiled = self.table.table(space, &[layer("sf")?], workload, progress)?;
-        let table = profiled.table.clone().smoothed();
-        let calibration = match self.models {
-            0 => Calibration::NONE,
-            _ if self.no_measure => Calibration::NONE,
-            n => profiler::calibrate(&table, space, n as usize, self.seed, &mut Pace::default(), progress)?,
+        let path = self.out.join("table.json");
+        let table = if path.exists() {
+            Table::read(&path)?
+        } else {
+            let layer = |blocks: &str| Model::new(space.baseline.frame.clone(), notation::parse(blocks, &REGISTRY)?);
+            let mut table = self.table.table(space, &[layer("sf")?], workload, progress)?.table;
+            if table.calibration.is_none() && self.models > 0 && !self.no_measure {
+                let models = self.models as usize;
+                profiler::calibrate(&mut table, space, models, self.seed, &mut Pace::default(), progress)?;
+            }
+            begin()?;
+            table.write(&path)?;
+            table
         };
-        begin()?;
-        profiled.table.write(&table_path)?;
-        write_text(&calibration_path, &serde_json::to_string(&calibration)?)?;
-        Ok(Device::Table(Box::new((table, calibration))))
+        Ok(Device::Table(Box::new(table.smoothed())))
     }
 
     fn document(
