@@ -32,7 +32,7 @@ args = parser.parse_args()
 args.work.mkdir(parents=True, exist_ok=True)
 SPACE = ["lts_gpt2", "--seq", "192"]
 SMALL = ["--iterations", "15", "--population", "40"]
-MEASURED = 64  # points of each frontier that are measured where searchers are compared
+MEASURED = 48  # points of each frontier that are measured where searchers are compared
 
 
 def lathe(*flags, cache=None):

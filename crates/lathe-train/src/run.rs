@@ -262,7 +262,9 @@ impl Run {
             let step = self.moving.progress.step;
             let last = step == self.settings.steps;
             let mut save = last || step.is_multiple_of(self.settings.checkpoint_every());
-            if step.is_multiple_of(self.settings.eval_every()) && !last && self.texts.valid.is_some() {
+            // What is evaluated in the end anyway need not be here, unless the best is looked for.
+            let due = if last { self.settings.patience > 0 } else { step.is_multiple_of(self.settings.eval_every()) };
+            if due && self.texts.valid.is_some() {
                 save |= self.evaluate(watch)?;
                 stopped_early = self.stale();
             }
@@ -271,7 +273,8 @@ impl Run {
             }
         }
         let progress = self.moving.progress.clone();
-        if let (true, Some(best)) = (self.settings.patience > 0, progress.best) {
+        let earlier = progress.best.filter(|best| self.settings.patience > 0 && best.step < progress.step);
+        if let Some(best) = earlier {
             self.go_back_to(best.step, watch)?;
         }
         let valid = match self.texts.valid.clone() {
@@ -279,8 +282,11 @@ impl Run {
             None => None,
         };
         if let Some(valid) = &valid {
-            self.metrics.evaluation(progress.step, valid)?;
-            watch(Event::Evaluated(progress.step, valid));
+            // The record goes on, and never back.
+            if earlier.is_none() {
+                self.metrics.evaluation(progress.step, valid)?;
+            }
+            watch(Event::Evaluated(earlier.map_or(progress.step, |best| best.step), valid));
         }
         let tokens = u64::from(progress.step) * self.tokens_per_step();
         let outcome = Outcome {

@@ -139,6 +139,8 @@ pub struct Measured {
     pub sweep: Vec<Sweep>,
 }
 
+/// How often a training is evaluated; the best of them counts.
+const EVALUATIONS: u32 = 8;
 /// Steps of the search and of each training in the race, as shares of a whole training's.
 const SEARCH_SHARE: f64 = 0.6;
 const RACE_SHARE: f64 = 0.25;
@@ -228,7 +230,8 @@ impl Job {
             valid: plan.valid.clone(),
             tokenizer: plan.tokenizer.clone(),
             steps: plan.steps,
-            eval_every: plan.steps.div_ceil(8),
+            eval_every: plan.steps.div_ceil(EVALUATIONS),
+            patience: EVALUATIONS, // never stops, and gives the best
             batch: plan.batch,
             lr: plan.lr,
             seed: plan.seed,
@@ -368,7 +371,7 @@ impl Job {
                 true => {
                     let place = format!("race/{name}");
                     let settings = self.training(&self.out.join(&place));
-                    let settings = Settings { steps: race_steps, eval_every: race_steps, ..settings };
+                    let settings = Settings { steps: race_steps, eval_every: race_steps, patience: 0, ..settings };
                     let outcome = self.train_as(&place, settings, &layers, &mut watch)?;
                     (outcome.valid.map(|valid| valid.loss), outcome.seconds)
                 }

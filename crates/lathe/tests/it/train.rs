@@ -208,6 +208,44 @@ fn bad_text_is_a_clear_error_that_leaves_nothing_behind() {
 }
 
 #[test]
+fn with_patience_the_best_model_counts() {
+    let folder = Folder::new();
+    // Letters without a pattern: all that can be learnt of one text is wrong for the other.
+    let letters = |mut state: u32, count: usize| -> Vec<u8> {
+        let mut letter = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            b'a' + (state % 16) as u8
+        };
+        (0..count).map(|_| letter()).collect()
+    };
+    let (data, valid) = (folder.file("train.txt", letters(1, 300)), folder.file("valid.txt", letters(2, 1500)));
+    let train = |patience: &str, steps: &str| {
+        let out = folder.path(&format!("{patience} {steps}"));
+        let model = ["--backbone", "gpt2", "--layers", "(sf)x2", "--d-model", "64", "--max-len", "32"];
+        let run = ["--data", &data, "--valid", &valid, "--steps", steps, "--eval-every", "20", "--lr", "0.003"];
+        let trained =
+            json(&[&["train"], &model[..], &run, &["--batch", "8", "--patience", patience, "--out", &out]].concat());
+        let lines = String::from_utf8(bytes(&out, "metrics.jsonl")).expect("UTF-8");
+        let records = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let losses: Vec<f64> = records.filter_map(|record| record["valid"]["loss"].as_f64()).collect();
+        let loss = |document: &serde_json::Value| document["loss"].as_f64().expect("a loss");
+        let (said, kept) = (loss(&trained["valid"]), loss(&json(&["eval", &out, "--data", &valid])));
+        assert!((said - kept).abs() < 1e-6, "{said} {kept}");
+        (said, losses)
+    };
+    let least = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
+    let (last, losses) = train("0", "160");
+    assert!(last == losses[7] && last > least(&losses), "{last} {losses:?}");
+    let (best, losses) = train("100", "160");
+    assert!(best == least(&losses) && losses.len() == 8, "{best} {losses:?}");
+    // The last weights are looked at, too.
+    let (best, losses) = train("100", "4");
+    assert!(best == losses[0] && best == least(&losses), "{best} {losses:?}");
+}
+
+#[test]
 fn a_rate_that_is_too_high_stops_with_the_step_and_the_last_checkpoint() {
     let folder = Folder::new();
     let run = folder.run("");
