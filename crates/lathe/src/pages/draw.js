@@ -96,7 +96,7 @@ function plot(parent, { xLabel, yLabel, series, zeroY, logX }) {
     el("rect", { x: lx, y: T, width: 9, height: 9, rx: 2, fill: s.colour }, svg);
     const t = el("text", { x: lx + 13, y: T + 8.5 }, svg);
     t.textContent = s.name;
-    lx += 24 + 6.2 * s.name.length;
+    lx += 26 + 6.6 * s.name.length;
   }
   return svg;
 }
