@@ -3,9 +3,9 @@
     python3 bench/optimize/run.py --enwik8 enwik8.gz [--only GROUP ...]
     python3 bench/optimize/run.py --table
 
-Groups: main (three seeds at batch 1 and 16), equal (a target of 1), compare (other ways beside them), iso (wide feed-forwards in place of mixtures), targets
-(target against estimate against measurement), par (where PAR's search puts attention), placement (the PAR rule's attention
-moved). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that whatever was killed goes
+Groups: main (three seeds at batch 1 and 16), equal (a target of 1), compare (other ways beside them), iso (wide
+feed-forwards in place of mixtures), targets (target against estimate against measurement), par (where PAR's search puts
+attention), placement (the PAR rule's attention moved). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that whatever was killed goes
 on. Estimated, not measured: about four hours on two cores, all together.
 """
 

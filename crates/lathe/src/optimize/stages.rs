@@ -139,6 +139,8 @@ pub struct Measured {
     pub sweep: Vec<Sweep>,
 }
 
+/// What the search found, in the race.
+const SEARCHED: &str = "searched";
 /// How often a training is evaluated; the best of them counts.
 const EVALUATIONS: u32 = 8;
 /// Steps of the search and of each training in the race, as shares of a whole training's.
@@ -344,7 +346,7 @@ impl Job {
         if path.exists() {
             return read_json(&path);
         }
-        let mut names = vec![("searched".to_string(), searched.layers.clone())];
+        let mut names = vec![(SEARCHED.to_string(), searched.layers.clone())];
         for (name, layers) in self.plain(table, searched.estimated_us)? {
             if !names.iter().any(|(_, known)| *known == layers) {
                 names.push((name, layers));
@@ -361,7 +363,7 @@ impl Job {
                 Some(one) => one.measured,
                 None => measured(&layers)?,
             };
-            let fast_enough = measured <= searched.target || name == "searched";
+            let fast_enough = measured <= searched.target || name == SEARCHED;
             let mut watch = |event: run::Event<'_>| {
                 if let run::Event::Step(step) = event {
                     progress.steps(&format!("trying {name}"), &layers, step.step.into(), step.steps.into());
@@ -453,13 +455,16 @@ impl Job {
         Ok(run::begin(&Settings { init, ..settings }, &model.spec(), watch)?)
     }
 
-    /// Other ways to about the same latency: the papers' rules, fewer layers, and random architectures.
+    /// Other ways to about the same latency: what the search found where the race had another winner, the papers' rules,
+    /// fewer and narrower layers, and random architectures.
     pub fn rivals(&self, table: &Table, chosen: &Chosen) -> Result<Vec<(String, String)>> {
         let costs = self.costs(table)?;
         let sum = |model: &Model| self.sum(&costs, &model.blocks);
         let limit = sum(&self.model(&chosen.layers)?);
         let n = self.baseline.blocks.len();
-        let mut rivals = self.plain(table, limit)?;
+        let searched = chosen.race.iter().filter(|one| one.name == SEARCHED);
+        let mut rivals: Vec<_> = searched.map(|one| (one.name.clone(), one.layers.clone())).collect();
+        rivals.extend(self.plain(table, limit)?);
         if let Ok(layers) = design::par(n, 5.0) {
             rivals.push(("par".to_string(), layers));
         }
