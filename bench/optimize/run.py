@@ -38,6 +38,7 @@ MODEL = "deep_transformer_xl"
 # steps gives nothing better. Of both models the best of eight evaluations counts, since in the end they overfit.
 TRAIN, VALID = 300_000, 65_000
 STEPS = 1700
+HALF = 800  # of searches and trainings that are compared with themselves alone
 BATCH = 16
 TARGETS = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 
@@ -145,7 +146,7 @@ def par():
     """PAR's own three options; how many attention blocks each third of the network keeps."""
     for seed in range(6):
         def run(seed=seed):
-            flags = ["--data", texts()[0], "--preset", "par", "--steps", STEPS // 2, "--batch", BATCH, "--lr", 0.003, "--arch-lr", 0.1, "--seed", seed]
+            flags = ["--data", texts()[0], "--preset", "par", "--steps", HALF, "--batch", BATCH, "--lr", 0.003, "--arch-lr", 0.1, "--seed", seed]
             found = search(args.work / f"par-{seed}", space(["-", "s", "f"]), *flags, "--precision", "bf16")
             kinds = [max(slot, key=lambda option: option[1])[0][0] for slot in found["probabilities"]]
             thirds = [kinds[round(16 * i / 3):round(16 * (i + 1) / 3)].count("s") for i in range(3)]
@@ -160,7 +161,7 @@ def placement():
         for seed in range(3):
             def run(stack=stack, name=name, seed=seed):
                 out = args.work / f"placement-{re.sub(' ', '-', name)}-{seed}"
-                flags = ["--resume", out] if (out / "run.toml").exists() else ["--model", MODEL, "--layers", stack, *data(), "--steps", STEPS // 2, "--batch", BATCH, "--lr", 0.003, "--precision", "bf16", "--seed", seed, "--out", out]
+                flags = ["--resume", out] if (out / "run.toml").exists() else ["--model", MODEL, "--layers", stack, *data(), "--steps", HALF, "--batch", BATCH, "--lr", 0.003, "--precision", "bf16", "--seed", seed, "--out", out]
                 trained = lathe("train", *flags)
                 return {"layers": stack, "bits_per_byte": trained["valid"]["bits_per_byte"]}
             yield f"{name}, seed {seed}", run
