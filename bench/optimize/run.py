@@ -127,13 +127,13 @@ def search(out, *flags):
 
 
 def targets():
-    """From the baseline of the main runs, as `optimize` searches."""
+    """From the baseline of the main runs, as `optimize` searches, in half the steps."""
     for seed in range(2):
         for target in TARGETS:
             def run(target=target, seed=seed):
                 baseline = args.work / f"main-1-{seed}/baseline"
                 out = args.work / f"target-{target}-{seed}"
-                flags = ["--data", texts()[0], "--target-latency", target, "--steps", int(0.6 * STEPS), "--batch", BATCH, "--lr", 0.0015, "--seed", seed]
+                flags = ["--data", texts()[0], "--target-latency", target, "--steps", int(0.3 * STEPS), "--batch", BATCH, "--lr", 0.0015, "--seed", seed]
                 flags += ["--precision", "bf16", "--init", baseline, "--baseline-share", 0.5, "--arch-off", 0.2, "--arch-lr", 0.1]
                 table = args.work / f"main-1-{seed}/table.json"
                 found = search(out, args.work / f"main-1-{seed}/space.toml", "--table", table, *flags)

@@ -87,7 +87,7 @@ def seeds():
             names = ["lts", "nsga2", "random"]
             folders = [args.work / f"{name}-{seed}" for name in names]
             found = [lathe("search", "pareto", *SPACE, "--seed", seed, "--searcher", name, "--table", table, "--no-measure", "--most-measured", 0, "--out", folder) for name, folder in zip(names, folders)]
-            predicted, measured = (dict(zip(names, hypervolumes([*folders, *flags]))) for flags in ([], ["--measure", MEASURED, "--rounds", 1]))
+            predicted, measured = (dict(zip(names, hypervolumes([*folders, *flags]))) for flags in ([], ["--measure", MEASURED, "--rounds", 2]))
             evaluated, points = ({name: get(one) for name, one in zip(names, found)} for get in (lambda one: one["evaluated"], lambda one: len(one["frontier"])))
             return {"predicted": predicted, "measured": measured, "evaluated": evaluated, "points": points, "points_measured": MEASURED}
         yield f"seed {seed}", run

@@ -59,18 +59,27 @@ impl Target {
     }
 }
 
-/// Seconds of trainings for one step of the baseline's, relative to its own: the baseline's, the search's, the race's and
-/// the found model's, and evaluation beside them.
-const STEP_COSTS: f64 = 1.15 * (1.0 + 0.6 * 1.7 + 3.0 * 0.25 * 0.7 + 0.7);
-/// What a further model to compare with costs.
-const COMPARED_COSTS: f64 = 5.0 * 0.7;
+/// What trainings cost, relative to the baseline's: the search; then, of models that take the target's share of its time, three
+/// short ones and two whole ones; and those compared with, of which the papers' rules are as slow as the baseline.
+const SEARCH_COST: f64 = 0.7;
+const RACE_COST: f64 = 3.0 * 0.25 + 2.0;
+const COMPARED_COST: f64 = 2.0;
+/// Evaluations, and what is slower than it was measured to be.
+const MARGIN: f64 = 1.2;
 
 /// As many steps as fit into a budget, given what one step of the baseline takes.
-pub fn steps_within(budget_minutes: f64, step_seconds: f64, compare: bool) -> u32 {
+pub fn steps_within(budget_minutes: f64, step_seconds: f64, target: Target, compare: bool) -> u32 {
     let seconds = 60.0 * budget_minutes;
     let measuring = (0.25 * seconds).min(75.0);
-    let costs = STEP_COSTS + if compare { COMPARED_COSTS } else { 0.0 };
-    let steps = (seconds - measuring) / (costs * step_seconds);
+    let found = match target {
+        Target::Ratio(ratio) => ratio.clamp(0.3, 1.0), // a training is never as much faster as a model can be
+        Target::Ms(_) => 1.0,                          // not known before anything is measured
+    };
+    let mut costs = 1.0 + SEARCH_COST + RACE_COST * found;
+    if compare {
+        costs += COMPARED_COST * (1.0 + found);
+    }
+    let steps = (seconds - measuring) / (MARGIN * costs * step_seconds);
     (steps as u32).clamp(20, 100_000)
 }
 
@@ -80,9 +89,10 @@ mod tests {
 
     #[test]
     fn more_time_is_more_steps() {
-        let (one, ten) = (steps_within(1.0, 0.05, false), steps_within(10.0, 0.05, false));
-        assert!(one < ten && steps_within(10.0, 0.05, true) < ten);
-        assert_eq!(steps_within(0.001, 10.0, false), 20);
+        let within = |minutes, ratio, compare| steps_within(minutes, 0.05, Target::Ratio(ratio), compare);
+        let ten = within(10.0, 0.5, false);
+        assert!(within(1.0, 0.5, false) < ten && within(10.0, 0.5, true) < ten && within(10.0, 0.9, false) < ten);
+        assert_eq!(steps_within(0.001, 10.0, Target::Ms(1.0), false), 20);
         assert_eq!((Target::Ratio(0.5).ratio(80.0), Target::Ms(20.0).ratio(80.0)), (0.5, 0.25));
     }
 }

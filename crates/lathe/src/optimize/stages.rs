@@ -8,9 +8,9 @@ use crate::profiler::TableArgs;
 use crate::progress::Progress;
 use crate::verbs::train::Screen;
 use anyhow::{Context, Result};
-use lathe_core::{Block, Model, Positions, Sampling, Space, Spec, notation};
+use lathe_core::{Block, Model, Positions, Space, Spec, notation};
+use lathe_model::REGISTRY;
 use lathe_model::folder::write_aside;
-use lathe_model::{REGISTRY, design};
 use lathe_search::differentiable::costs;
 use lathe_search::differentiable::latency::{Table as Costs, Target};
 use lathe_search::differentiable::projection::project;
@@ -22,8 +22,6 @@ use lathe_search::workload::{Memory, Mode, Workload};
 use lathe_train::data::Source;
 use lathe_train::run;
 use lathe_train::settings::Settings;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +44,7 @@ pub struct Job {
     pub plan: Plan,
     /// The model to make faster.
     pub baseline: Model,
-    space: Space,
+    pub(super) space: Space,
     pub(super) slots: Vec<Vec<Block>>,
 }
 
@@ -78,55 +76,12 @@ pub struct Searched {
     pub estimated: f64,
 }
 
-/// An architecture in the race.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Runner {
-    /// Where it comes from.
-    pub name: String,
-    /// The architecture.
-    pub layers: String,
-    /// Its measured latency as a share of the baseline's.
-    pub measured: f64,
-    /// The loss on the text to validate on after a short training; none for what was too slow to run.
-    pub loss: Option<f64>,
-    /// What that training took.
-    pub seconds: f64,
-}
-
-/// The architecture to train, and how it was come by.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Chosen {
-    /// The architecture.
-    pub layers: String,
-    /// Where it comes from.
-    pub name: String,
-    /// The target as a share of the baseline's latency.
-    pub target: f64,
-    /// Everything that was measured on the way to what the search gave.
-    pub tries: Vec<Try>,
-    /// What the search itself gave, by the table alone.
-    pub estimated: f64,
-    /// Who else was tried.
-    pub race: Vec<Runner>,
-    /// Steps of each training in the race.
-    pub race_steps: u32,
-}
-
 /// One setting of the comparison over batch sizes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Sweep {
     pub batch: u32,
     pub memory: Memory,
-    pub pair: Pair,
-}
-
-/// Another way to a faster model.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Compared {
-    pub name: String,
-    pub layers: String,
     pub pair: Pair,
 }
 
@@ -139,20 +94,18 @@ pub struct Measured {
     pub sweep: Vec<Sweep>,
 }
 
-/// What the search found, in the race.
-const SEARCHED: &str = "searched";
 /// How often a training is evaluated; the best of them counts.
 const EVALUATIONS: u32 = 8;
-/// Steps of the search and of each training in the race, as shares of a whole training's.
+/// Steps of the search, as a share of a training's.
 const SEARCH_SHARE: f64 = 0.6;
-const RACE_SHARE: f64 = 0.25;
 /// The search's learning rate, as a share of a training's.
 const SEARCH_RATE: f64 = 0.5;
 /// How close to the target a measurement has to come from below, before a slower and better model is tried.
 const CLOSE: f64 = 0.95;
 /// The most architectures that are measured before one is chosen.
 const MOST_TRIES: usize = 6;
-const CHOOSING: Duration = Duration::from_secs(3);
+/// How long architectures are measured before they are trained, and those compared with after it.
+pub(super) const CHOOSING: Duration = Duration::from_secs(3);
 const MEASURING: Duration = Duration::from_secs(8);
 const SWEEPING: Duration = Duration::from_millis(1200);
 const BATCHES: [u32; 3] = [1, 4, 16];
@@ -212,7 +165,7 @@ impl Job {
     }
 
     /// The costs of a search: microseconds of each option, and of what stands around them.
-    fn costs(&self, table: &Table) -> Result<Costs> {
+    pub(super) fn costs(&self, table: &Table) -> Result<Costs> {
         let frame = self.plan.workload.model(&self.baseline)?.frame;
         let blocks = self.slots[0].iter().chain(&self.baseline.blocks).copied();
         let costs = costs::Costs::of_profile(table, Cost::Latency, blocks, &frame)?;
@@ -285,7 +238,7 @@ impl Job {
         })
     }
 
-    fn model(&self, layers: &str) -> Result<Model> {
+    pub(super) fn model(&self, layers: &str) -> Result<Model> {
         Ok(Model::new(self.baseline.frame.clone(), notation::parse(layers, &REGISTRY)?)?)
     }
 
@@ -339,98 +292,6 @@ impl Job {
         Ok(searched)
     }
 
-    /// A short training of what the search gave and of plain ways to the same latency; the best of those that meet the target
-    /// is to be trained. A search as short as these is a guess, and a guess is worth a test.
-    pub fn race(&self, table: &Table, searched: &Searched, progress: &mut Progress) -> Result<Chosen> {
-        let path = self.out.join("chosen.json");
-        if path.exists() {
-            return read_json(&path);
-        }
-        let mut names = vec![(SEARCHED.to_string(), searched.layers.clone())];
-        for (name, layers) in self.plain(table, searched.estimated_us)? {
-            if !names.iter().any(|(_, known)| *known == layers) {
-                names.push((name, layers));
-            }
-        }
-        let measured = |layers: &String| -> Result<f64> {
-            let pair = pair::measure(&self.baseline, &self.model(layers)?, &self.plan.workload, CHOOSING / 2)?;
-            Ok(pair.second_ms.median / pair.first_ms.median)
-        };
-        let race_steps = share_of(self.plan.steps, RACE_SHARE);
-        let mut race = Vec::new();
-        for (name, layers) in names {
-            let measured = match searched.tries.iter().find(|one| one.layers == layers) {
-                Some(one) => one.measured,
-                None => measured(&layers)?,
-            };
-            let fast_enough = measured <= searched.target || name == SEARCHED;
-            let mut watch = |event: run::Event<'_>| {
-                if let run::Event::Step(step) = event {
-                    progress.steps(&format!("trying {name}"), &layers, step.step.into(), step.steps.into());
-                }
-            };
-            let (loss, seconds) = match fast_enough {
-                true => {
-                    let place = format!("race/{name}");
-                    let settings = self.training(&self.out.join(&place));
-                    let settings = Settings { steps: race_steps, eval_every: race_steps, patience: 0, ..settings };
-                    let outcome = self.train_as(&place, settings, &layers, &mut watch)?;
-                    (outcome.valid.map(|valid| valid.loss), outcome.seconds)
-                }
-                false => (None, 0.0),
-            };
-            race.push(Runner { name, layers, measured, loss, seconds });
-        }
-        progress.finish();
-        let loss = |one: &Runner| one.loss.unwrap_or(f64::INFINITY);
-        let meets = race.iter().filter(|one| one.measured <= searched.target);
-        let best = meets.min_by(|a, b| loss(a).total_cmp(&loss(b)));
-        let fastest = || race.iter().min_by(|a, b| a.measured.total_cmp(&b.measured));
-        let best = best.or_else(fastest).context("nobody ran")?;
-        let chosen = Chosen {
-            layers: best.layers.clone(),
-            name: best.name.clone(),
-            target: searched.target,
-            tries: searched.tries.clone(),
-            estimated: searched.estimated,
-            race_steps,
-            race: race.clone(),
-        };
-        write_json(&path, &chosen)?;
-        Ok(chosen)
-    }
-
-    /// Plain ways to a latency: fewer layers, and narrower ones.
-    fn plain(&self, table: &Table, limit_us: f64) -> Result<Vec<(String, String)>> {
-        let costs = self.costs(table)?;
-        let sum = |blocks: &[Block]| self.sum(&costs, blocks);
-        let mut ways = Vec::new();
-        // The most layers of the baseline that take no longer, or one block where even that does.
-        let n = self.baseline.blocks.len();
-        let length = (1..=n).rev().find(|&length| sum(&self.baseline.blocks[..length]) <= limit_us).unwrap_or(1);
-        ways.push(("layer-scaled".to_string(), notation::print(&self.baseline.blocks[..length])));
-        // All layers, with fewer heads and a narrower inner width, whatever uses the time best.
-        let kind =
-            |key: &str| self.slots[0].iter().filter(|option| option.kind.key() == key).copied().collect::<Vec<_>>();
-        let mut narrow: Option<(f64, Vec<Block>)> = None;
-        for attention in kind("attention") {
-            for ffn in kind("ffn") {
-                let swap = |block: &Block| match block.kind.key() {
-                    "attention" => attention,
-                    "ffn" => ffn,
-                    _ => *block,
-                };
-                let blocks: Vec<Block> = self.baseline.blocks.iter().map(swap).collect();
-                let cost = sum(&blocks);
-                if cost <= limit_us && narrow.as_ref().is_none_or(|(most, _)| cost > *most) {
-                    narrow = Some((cost, blocks));
-                }
-            }
-        }
-        ways.extend(narrow.map(|(_, blocks)| ("narrower".to_string(), notation::print(&blocks))));
-        Ok(ways)
-    }
-
     /// Whether two blocks are the same, however they are written.
     pub(super) fn same(&self, a: &Block, b: &Block) -> bool {
         let frame = &self.baseline.frame;
@@ -439,49 +300,29 @@ impl Job {
 
     /// Trains an architecture with the baseline's settings; one that is trained already gives its outcome again.
     pub fn train(&self, name: &str, layers: &str, screen: &mut Screen) -> Result<run::Outcome> {
-        self.train_as(name, self.training(&self.out.join(name)), layers, &mut |event| screen.show(event))
+        let settings = self.training(&self.out.join(name));
+        self.train_as(name, settings, layers, name != BASELINE, &mut |event| screen.show(event))
     }
 
-    fn train_as(&self, name: &str, settings: Settings, layers: &str, watch: run::Watch<'_>) -> Result<run::Outcome> {
+    /// The same with settings of its own; `inherit` where it begins with the search's weights, should the plan say so.
+    pub(super) fn train_as(
+        &self,
+        name: &str,
+        settings: Settings,
+        layers: &str,
+        inherit: bool,
+        watch: run::Watch<'_>,
+    ) -> Result<run::Outcome> {
         let folder = Path::new(&settings.out);
         if folder.join(run::SETTINGS).exists() {
             return Ok(run::resume(folder, watch)?);
         }
         let model = self.model(layers)?;
-        let init = match self.plan.inherit && name != BASELINE {
+        let init = match self.plan.inherit && inherit {
             true => self.inherit(name, &model)?.display().to_string(),
             false => String::new(),
         };
         Ok(run::begin(&Settings { init, ..settings }, &model.spec(), watch)?)
-    }
-
-    /// Other ways to about the same latency: what the search found where the race had another winner, the papers' rules,
-    /// fewer and narrower layers, and random architectures.
-    pub fn rivals(&self, table: &Table, chosen: &Chosen) -> Result<Vec<(String, String)>> {
-        let costs = self.costs(table)?;
-        let sum = |model: &Model| self.sum(&costs, &model.blocks);
-        let limit = sum(&self.model(&chosen.layers)?);
-        let n = self.baseline.blocks.len();
-        let searched = chosen.race.iter().filter(|one| one.name == SEARCHED);
-        let mut rivals: Vec<_> = searched.map(|one| (one.name.clone(), one.layers.clone())).collect();
-        rivals.extend(self.plain(table, limit)?);
-        if let Ok(layers) = design::par(n, 5.0) {
-            rivals.push(("par".to_string(), layers));
-        }
-        if let Ok(layers) = design::sandwich(n, n / 6) {
-            rivals.push(("sandwich".to_string(), layers));
-        }
-        // Random ones whose sum comes closest from below.
-        let mut rng = ChaCha8Rng::seed_from_u64(self.plan.seed.into());
-        for i in 1..=2 {
-            let drawn = (0..2000).map(|_| self.space.model(&self.space.sample(Sampling::Choices, &mut rng)));
-            let fits = drawn.map(|model| (sum(&model), model)).filter(|(sum, _)| *sum <= limit);
-            if let Some((_, model)) = fits.max_by(|a, b| a.0.total_cmp(&b.0)) {
-                rivals.push((format!("random-{i}"), model.layers()));
-            }
-        }
-        rivals.retain(|(_, layers)| *layers != chosen.layers);
-        Ok(rivals)
     }
 
     /// The estimate of an architecture, as a share of the baseline's.
@@ -491,7 +332,7 @@ impl Job {
     }
 
     /// What blocks that are options cost together, with the frame.
-    fn sum(&self, costs: &Costs, blocks: &[Block]) -> f64 {
+    pub(super) fn sum(&self, costs: &Costs, blocks: &[Block]) -> f64 {
         let of = |block: &Block| {
             let at = self.slots[0].iter().position(|option| self.same(option, block));
             at.map_or(f64::INFINITY, |at| costs.slots[0][at])
@@ -532,27 +373,10 @@ impl Job {
         write_json(&path, &measured)?;
         Ok(measured)
     }
-
-    /// Measures other ways to the same latency.
-    pub fn compare(&self, rivals: &[(String, String)], progress: &mut Progress) -> Result<Vec<Compared>> {
-        let path = self.out.join("compared.json");
-        if rivals.is_empty() || path.exists() {
-            return if rivals.is_empty() { Ok(Vec::new()) } else { read_json(&path) };
-        }
-        let mut compared = Vec::new();
-        for (name, layers) in rivals {
-            progress.steps("measuring other ways", layers, compared.len() as u64, rivals.len() as u64);
-            let folders = [BASELINE.to_string(), format!("{COMPARED}/{name}")].map(|name| self.out.join(name));
-            let pair = pair::measure_trained([&folders[0], &folders[1]], &self.plan.workload, CHOOSING)?;
-            compared.push(Compared { name: name.clone(), layers: layers.clone(), pair });
-        }
-        progress.finish();
-        write_json(&path, &compared)?;
-        Ok(compared)
-    }
 }
 
-fn share_of(steps: u32, share: f64) -> u32 {
+/// So many of the steps, at least one.
+pub(super) fn share_of(steps: u32, share: f64) -> u32 {
     ((f64::from(steps) * share) as u32).max(1)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{page, write};
 use crate::input::read_json;
-use crate::optimize::{Chosen, Compared, Job, Measured, Plan};
+use crate::optimize::{Chosen, Compared, Job, Measured, Plan, Repeated};
 use anyhow::{Context, Result};
 use lathe_core::{Setting, notation};
 use lathe_model::{REGISTRY, count, folder};
@@ -34,6 +34,7 @@ pub struct Page<'a> {
     pub outcomes: [&'a Outcome; 2],
     /// Of the models compared with, in their order.
     pub rivals: &'a [Outcome],
+    pub repeated: Option<&'a Repeated>,
 }
 
 #[derive(Serialize)]
@@ -47,6 +48,7 @@ struct Data<'a> {
     compared: &'a [Compared],
     sides: [Side; 2],
     rivals: Vec<Option<Evaluation>>,
+    repeated: Option<&'a Repeated>,
     blocks: Vec<BlockCost>,
     options: Vec<String>,
     probabilities: Vec<Value>,
@@ -89,8 +91,9 @@ struct Seconds {
     search: f64,
     race: f64,
     baseline: f64,
-    found: f64,
+    finals: f64,
     rivals: f64,
+    repeats: f64,
 }
 
 impl Page<'_> {
@@ -103,12 +106,14 @@ impl Page<'_> {
         let seconds = Seconds {
             search: number(&search["seconds"]),
             race: self.chosen.race.iter().map(|one| one.seconds).sum(),
-            rivals: self.rivals.iter().map(|outcome| outcome.seconds).sum(),
+            rivals: self.rivals_seconds(),
+            repeats: self.repeated.map_or(0.0, |repeated| repeated.seconds),
             baseline: self.outcomes[0].seconds,
-            found: self.outcomes[1].seconds,
+            finals: self.chosen.race.iter().filter_map(|one| Some(one.whole.as_ref()?.seconds)).sum(),
         };
         let machine = Machine::here();
-        let busy = seconds.search + seconds.race + seconds.baseline + seconds.found + seconds.rivals;
+        let Seconds { search: searching, race, baseline, finals, rivals, repeats } = seconds;
+        let busy = searching + race + baseline + finals + rivals + repeats;
         let data = Data {
             plan,
             version: env!("CARGO_PKG_VERSION"),
@@ -121,6 +126,7 @@ impl Page<'_> {
                 self.side("found", &self.chosen.layers, self.outcomes[1])?,
             ],
             rivals: self.rivals.iter().map(|outcome| outcome.valid.clone()).collect(),
+            repeated: self.repeated,
             blocks: self.blocks(),
             options: search["probabilities"][0]
                 .as_array()
@@ -136,6 +142,13 @@ impl Page<'_> {
             machine,
         };
         write(path, &page(TEMPLATE, &job.baseline.layers(), &data)?)
+    }
+
+    /// What the trainings of the rivals took, but for those that were trained in any case.
+    fn rivals_seconds(&self) -> f64 {
+        let finals = |name: &str| self.chosen.race.iter().any(|one| one.name == name && one.whole.is_some());
+        let trained = self.compared.iter().zip(self.rivals).filter(|(compared, _)| !finals(&compared.name));
+        trained.map(|(_, outcome)| outcome.seconds).sum()
     }
 
     fn side(&self, name: &str, layers: &str, outcome: &Outcome) -> Result<Side> {

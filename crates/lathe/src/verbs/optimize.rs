@@ -4,7 +4,7 @@ use super::Action;
 use super::train::Screen;
 use crate::input::{self, Usage, read_json};
 use crate::optimize::{
-    BASELINE, COMPARED, Chosen, Compared, FOUND, Job, Measured, PLAN, Plan, Runner, Target, steps_within,
+    BASELINE, COMPARED, Chosen, Compared, Job, Measured, PLAN, Plan, Repeated, Runner, Target, steps_within,
     with_head_width,
 };
 use crate::output::{self, BOLD, DIM, Table as Rows};
@@ -33,7 +33,7 @@ Measures what each kind of block costs here, searches for the best architecture 
 whole beside the model it came from, trains both with equal steps, and writes a report. With nothing given it
 makes a small Transformer-XL twice as fast on a built-in language, in about ten minutes.
 
-A job that was killed goes on with the same command, and one that has ended goes on with --compare.
+A job that was killed goes on with the same command, and one that has ended goes on with --compare or --repeat.
 
 Examples:
   lathe optimize
@@ -92,6 +92,9 @@ pub struct Optimize {
     /// architectures at the latency of what was found
     #[arg(long)]
     compare: bool,
+    /// Train the baseline and what was found with so many seeds, and tell mean and deviation
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
     /// Seed of all that is random
     #[arg(long, default_value_t = 0)]
     seed: u32,
@@ -114,6 +117,8 @@ struct Document {
     race: Vec<Runner>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     compared: Vec<Rival>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeated: Option<Repeated>,
     steps: u32,
     /// Whether what was found began with the weights of the search.
     inherited: bool,
@@ -207,7 +212,7 @@ impl Optimize {
             Some(steps) => steps,
             None => {
                 progress.say("measuring a training step");
-                steps_within(self.budget, self.step_seconds(&model)?, self.compare)
+                steps_within(self.budget, self.step_seconds(&model)?, target, self.compare)
             }
         };
         let lr = self.lr.unwrap_or_else(|| 0.003 * (128.0 / f64::from(model.frame.d_model)).sqrt().min(1.0));
@@ -291,7 +296,7 @@ impl Action for Optimize {
         job.begin(&table, target)?;
         stage(2, &format!("train the baseline, {} steps", job.plan.steps));
         if let Some(trained) = &self.baseline {
-            job.adopt_baseline(trained)?;
+            job.adopt(trained, BASELINE)?;
         }
         let mut screen = Screen::default();
         let baseline = job.train(BASELINE, &job.baseline.layers(), &mut screen)?;
@@ -300,15 +305,16 @@ impl Action for Optimize {
         let found = job.search(&table, target, &mut progress)?;
         progress.finish();
         let searched = job.choose(&table, &found, target, &mut progress)?;
-        let chosen = job.race(&table, &searched, &mut progress)?;
-        stage(4, &format!("train what was found ({}), {}", chosen.name, chosen.layers));
-        let trained = job.train(FOUND, &chosen.layers, &mut screen)?;
+        let race = job.race(&table, &searched, &mut progress)?;
+        stage(4, "train what came out best, and what came close to it");
+        let (chosen, trained) = job.finals(&searched, &race, &mut screen)?;
         let rivals = if self.compare { job.rivals(&table, &chosen)? } else { Vec::new() };
         let mut of_rivals = Vec::new();
         for (name, layers) in &rivals {
             output::tell(format_args!("      train {name}, {layers}"));
             of_rivals.push(job.train(&format!("{COMPARED}/{name}"), layers, &mut screen)?);
         }
+        let repeated = job.repeat(&chosen, [&baseline, &trained], self.repeat, &mut screen)?;
         screen.finish();
         stage(5, "measure both side by side, and report");
         let measured = job.measure(&mut progress)?;
@@ -322,12 +328,13 @@ impl Action for Optimize {
             compared: &compared,
             outcomes: [&baseline, &trained],
             rivals: &of_rivals,
+            repeated: repeated.as_ref(),
         };
         page.write(&report)?;
         let estimate = job.estimate(&table, &chosen.layers)?;
         let sides = [baseline.valid, trained.valid];
         let rivals = compared.into_iter().zip(of_rivals).map(|(compared, outcome)| Rival::new(compared, outcome.valid));
-        let document = document(&job, &chosen, estimate, &measured, sides, rivals.collect(), began, &report);
+        let document = document(&job, &chosen, estimate, &measured, sides, rivals.collect(), repeated, began, &report);
         if json { output::json(&document) } else { output::text(&document.to_string()) }
     }
 }
@@ -340,6 +347,7 @@ fn document(
     measured: &Measured,
     valid: [Option<Evaluation>; 2],
     compared: Vec<Rival>,
+    repeated: Option<Repeated>,
     began: Instant,
     report: &Path,
 ) -> Document {
@@ -356,6 +364,7 @@ fn document(
         from: chosen.name.clone(),
         race: chosen.race.clone(),
         compared,
+        repeated,
         steps: job.plan.steps,
         inherited: job.plan.inherit,
         seconds: began.elapsed().as_secs_f64(),
@@ -399,6 +408,9 @@ impl std::fmt::Display for Document {
                     "both from scratch"
                 }
             )?;
+        }
+        if let Some(repeated) = &self.repeated {
+            writeln!(f, "{repeated}")?;
         }
         writeln!(f, "{}{:.0} s; the report is {}{}", DIM.render(), self.seconds, self.report, DIM.render_reset())
     }

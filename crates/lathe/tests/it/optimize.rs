@@ -62,6 +62,12 @@ fn a_job_ends_with_two_models_and_a_report() {
     let interval = &found["speedup_interval"];
     assert!(interval[0].as_f64() <= Some(speedup) && interval[1].as_f64() >= Some(speedup));
     assert_eq!(found["compared"], Value::Null);
+    // Of those that were trained to the end, the best is given.
+    let race = found["race"].as_array().expect("a list");
+    let whole = |runner: &Value| runner["whole"]["loss"].as_f64().unwrap_or(f64::INFINITY);
+    let best = race.iter().min_by(|a, b| whole(a).total_cmp(&whole(b))).expect("runners");
+    assert_eq!((&best["name"], &best["layers"]), (&found["from"], &found["found"]["layers"]), "{found}");
+    assert_eq!(best["whole"]["loss"], found["found"]["valid"]["loss"]);
     let report = std::fs::read_to_string(found["report"].as_str().expect("a path")).expect("a report");
     assert!(report.contains("<!doctype html>") && !report.contains("{{") && !report.contains("src=\"http"));
     // Asked again, the job is done already: nothing is measured or trained anew, but what it is compared with.
@@ -70,9 +76,22 @@ fn a_job_ends_with_two_models_and_a_report() {
         assert_eq!(again[key], found[key], "{key}");
     }
     let compared = again["compared"].as_array().expect("a list");
-    assert!(found["from"] == "layer-scaled" || compared.iter().any(|rival| rival["name"] == "layer-scaled"));
+    let others = race.iter().filter(|one| one["layers"] != found["found"]["layers"]);
+    for other in others {
+        let rival = compared.iter().find(|rival| rival["name"] == other["name"]).expect("all of the race");
+        assert_eq!(rival["layers"], other["layers"]);
+        assert!(other["whole"].is_null() || other["whole"]["loss"] == rival["valid"]["loss"], "trained once");
+    }
     assert!(compared.iter().all(|rival| rival["layers"] != found["found"]["layers"]));
     assert_eq!(ended(&place, &["--compare"])["compared"], again["compared"]);
+    // Both trained with another seed: the first of the two is what there was.
+    let repeated = &ended(&place, &["--repeat", "2"])["repeated"];
+    assert_eq!(repeated["seeds"], serde_json::json!([0, 1]));
+    for side in ["baseline", "found"] {
+        let values = repeated[side]["values"].as_array().expect("a list");
+        assert_eq!(values[0], found[side]["valid"]["bits_per_byte"]);
+        assert!(values.len() == 2 && values[0] != values[1], "{values:?}");
+    }
     // Another job takes its baseline over, if it would train it in the same way.
     let baseline = place.path().join("out/baseline").display().to_string();
     let other = |more: &[&str]| {
@@ -87,7 +106,7 @@ fn a_job_ends_with_two_models_and_a_report() {
         serde_json::from_slice(&other(&["--target-latency", "0.8", "--inherit"]).stdout).expect("JSON");
     assert_eq!(document["baseline"]["valid"], found["baseline"]["valid"]);
     assert_eq!((&found["inherited"], &document["inherited"]), (&Value::Bool(false), &Value::Bool(true)));
-    let inherited = place.path().join("other/inherited/found").display().to_string();
+    let inherited = place.path().join("other/inherited/compare").display().to_string();
     let run = |job: &str| std::fs::read_to_string(place.path().join(job).join("found/run.toml")).expect("a run file");
     assert!(run("other").contains(&inherited) && !run("out").contains("inherited"), "{}", run("other"));
     let weights =

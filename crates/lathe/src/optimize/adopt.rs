@@ -1,6 +1,6 @@
-//! A baseline that was trained before.
+//! Trainings that have ended elsewhere, to be taken over.
 
-use super::stages::{BASELINE, Job};
+use super::stages::Job;
 use crate::input::Usage;
 use anyhow::{Context, Result};
 use lathe_train::run;
@@ -25,9 +25,9 @@ impl Job {
         }
     }
 
-    /// Takes over a baseline that was trained elsewhere: training it here would give the same again.
-    pub fn adopt_baseline(&self, from: &Path) -> Result<()> {
-        let folder = self.out.join(BASELINE);
+    /// Takes over a training that has ended elsewhere: to train it here would give the same again.
+    pub fn adopt(&self, from: &Path, name: &str) -> Result<()> {
+        let folder = self.out.join(name);
         if folder.join(run::SETTINGS).exists() {
             return Ok(());
         }
