@@ -3,7 +3,7 @@
     python3 bench/search/run.py [--enwik8 enwik8.gz] [--only GROUP ...]
 
 Groups: check (predicted against measured), published (the search of LTS), measured (predicting against measuring every
-candidate), seeds (searchers over five seeds), noise (a profile under load), topology (equal parameters, different shapes),
+candidate), seeds (searchers over five seeds, as predicted), seeds_measured (the same, measured), noise (a profile under load), topology (equal parameters, different shapes),
 audit (proxies against trained models). Records are lines of bench/runs/search.jsonl. Folders are kept under --work, so
 that whatever was killed goes on.
 """
@@ -32,7 +32,7 @@ args = parser.parse_args()
 args.work.mkdir(parents=True, exist_ok=True)
 SPACE = ["lts_gpt2", "--seq", "192"]
 SMALL = ["--iterations", "15", "--population", "40"]
-MEASURED = 48  # points of each frontier that are measured where searchers are compared
+MEASURED = 96  # points of each frontier that are measured where searchers are compared
 
 
 def lathe(*flags, cache=None):
@@ -76,20 +76,30 @@ def measured():
     yield "hypervolume, 15 iterations, population 40", run
 
 
-def seeds():
-    """The published size, all by one calibrated table: whole frontiers by prediction, and the points that dominate most of
-    each measured side by side."""
+def searched(seed):
+    """The published size by every searcher, all by one calibrated table; what each found, and where."""
     table = args.work / "table.json"
+    if not table.exists():
+        lathe("profile", *SPACE, "--models", 16, "--out", table)
+    folders = {name: args.work / f"{name}-{seed}" for name in ("lts", "nsga2", "random")}
+    return folders, {name: lathe("search", "pareto", *SPACE, "--seed", seed, "--searcher", name, "--table", table, "--no-measure", "--most-measured", 0, "--out", folder) for name, folder in folders.items()}
+
+
+def seeds():
+    """Whole frontiers, as predicted."""
     for seed in range(5):
         def run(seed=seed):
-            if not table.exists():
-                lathe("profile", *SPACE, "--models", 16, "--out", table)
-            names = ["lts", "nsga2", "random"]
-            folders = [args.work / f"{name}-{seed}" for name in names]
-            found = [lathe("search", "pareto", *SPACE, "--seed", seed, "--searcher", name, "--table", table, "--no-measure", "--most-measured", 0, "--out", folder) for name, folder in zip(names, folders)]
-            predicted, measured = (dict(zip(names, hypervolumes([*folders, *flags]))) for flags in ([], ["--measure", MEASURED, "--rounds", 2]))
-            evaluated, points = ({name: get(one) for name, one in zip(names, found)} for get in (lambda one: one["evaluated"], lambda one: len(one["frontier"])))
-            return {"predicted": predicted, "measured": measured, "evaluated": evaluated, "points": points, "points_measured": MEASURED}
+            folders, found = searched(seed)
+            return {"hypervolume": dict(zip(folders, hypervolumes(folders.values()))), "evaluated": {name: one["evaluated"] for name, one in found.items()}, "points": {name: len(one["frontier"]) for name, one in found.items()}}
+        yield f"seed {seed}", run
+
+
+def seeds_measured():
+    """The points that dominate most of each frontier, measured side by side."""
+    for seed in range(5):
+        def run(seed=seed):
+            folders, _ = searched(seed)
+            return {"hypervolume": dict(zip(folders, hypervolumes([*folders.values(), "--measure", MEASURED, "--rounds", 1]))), "points": MEASURED}
         yield f"seed {seed}", run
 
 
@@ -142,7 +152,7 @@ def split():
     return files
 
 
-groups = {"check": check, "published": published, "measured": measured, "seeds": seeds, "noise": noise, "topology": topology, "audit": audit}
+groups = {"check": check, "published": published, "measured": measured, "seeds": seeds, "seeds_measured": seeds_measured, "noise": noise, "topology": topology, "audit": audit}
 if not args.enwik8:
     groups = {name: group for name, group in groups.items() if group not in (topology, audit)}
 record(RECORD, groups, args.only)
