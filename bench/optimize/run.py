@@ -6,7 +6,7 @@
 Groups: main (three seeds at batch 1 and 16), equal (a target of 1), compare (other ways beside them), iso (wide
 feed-forwards in place of mixtures), targets (target against estimate against measurement), par (where PAR's search puts
 attention), placement (the PAR rule's attention moved). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that whatever was killed goes
-on. Estimated, not measured: about four hours on two cores, all together.
+on. About four hours on two cores, all together.
 """
 
 import argparse
@@ -195,12 +195,16 @@ def tables():
         low, high = one["speedup_interval"]
         cost = one["search_seconds"]["seconds"] / baseline["seconds"]
         print(f"| {name} | {bits(baseline):.3f} | {bits(found):.3f} | {100 * (bits(found) / bits(baseline) - 1):+.1f} % | {one['speedup']:.2f} [{low:.2f}, {high:.2f}] | {100 * gain:+.1f} % | {cost:.2f} | {one['from']} |")
-    others = {}
-    for rivals in records.get("compare", {}).values():
-        for rival in rivals:
+    others = {"baseline": [], "found": []}
+    for name, rivals in records.get("compare", {}).items():
+        job = records["main"][name]
+        found = {**job["found"], "speedup": job["speedup"]}
+        others["baseline"].append({**job["baseline"], "speedup": 1.0})
+        others["found"].append(found)
+        for rival in [{**found, "name": job["from"]}, *rivals]:
             others.setdefault(re.sub(r"-\d$", "", rival["name"]), []).append(rival)
     print("\n| | runs | faster | bits/byte |\n|---|---|---|---|")
-    for name, runs in others.items():
+    for name, runs in (pair for pair in others.items() if pair[1]):
         print(f"| {name} | {len(runs)} | {spread([one['speedup'] for one in runs])} | {spread([bits(one) for one in runs])} |")
     runs = list(records.get("targets", {}).values())
     print("\n| target | estimated | measured |\n|---|---|---|")
