@@ -106,9 +106,9 @@ impl Head {
         self.clusters.len() - 1
     }
 
-    /// The logits of a cluster for some rows, the first with one more column per further cluster; and the projected
-    /// hidden states.
-    fn logits_of(&self, params: &Params, i: usize, hidden: &[f32], out: MatMut<'_>) -> Option<Buf> {
+    /// The logits of a cluster for some rows, and in a second part of the first cluster those of each further one; gives
+    /// the projected hidden states.
+    fn logits_of(&self, params: &Params, i: usize, hidden: &[f32], parts: Vec<MatMut<'_>>) -> Option<Buf> {
         let cluster = &self.clusters[i];
         let rows = hidden.len() / self.width;
         let narrow = cluster.projection.as_ref().map(|projection| {
@@ -117,15 +117,9 @@ impl Head {
             narrow
         });
         let x = Mat::new(narrow.as_deref().unwrap_or(hidden), rows, cluster.width);
-        match (&self.rows, i) {
-            (Some(extra), 0) => {
-                let cols = out.cols();
-                let parts = out.split(&[rows], &[cluster.count, cols]);
-                for ((_, _, part), linear) in parts.into_iter().zip([&cluster.weight, extra]) {
-                    linear.forward_into(params, x, part);
-                }
-            }
-            _ => cluster.weight.forward_into(params, x, out),
+        let linears = std::iter::once(&cluster.weight).chain(&self.rows);
+        for (part, linear) in parts.into_iter().zip(linears) {
+            linear.forward_into(params, x, part);
         }
         narrow
     }
@@ -138,31 +132,20 @@ impl Head {
     /// Logits, or log-probabilities of an adaptive softmax or a transformer_xl, of all tokens: [N, V].
     pub fn logits(&self, params: &Params, hidden: &[f32], out: &mut [f32]) {
         let rows = hidden.len() / self.width;
-        if self.rows.is_none() {
-            self.logits_of(params, 0, hidden, MatMut::new(out, rows, self.vocab));
-            if self.normalised {
-                loss::log_softmax(out, self.vocab);
+        let tails = self.tails();
+        let mut of_tails = Buf::any(rows * tails);
+        let ends: Vec<usize> = self.clusters.iter().map(|cluster| cluster.first + cluster.count).collect();
+        for (i, (_, _, part)) in MatMut::new(out, rows, self.vocab).split(&[rows], &ends).into_iter().enumerate() {
+            let mut parts = vec![part];
+            if i == 0 && tails > 0 {
+                parts.push(MatMut::new(&mut of_tails, rows, tails));
             }
-            return;
+            self.logits_of(params, i, hidden, parts);
         }
-        let first = &self.clusters[0];
-        let columns = self.columns(0);
-        let mut head = Buf::any(rows * columns);
-        self.logits_of(params, 0, hidden, MatMut::new(&mut head, rows, columns));
-        loss::log_softmax(&mut head, columns);
-        for (out, head) in out.chunks_exact_mut(self.vocab).zip(head.chunks_exact(columns)) {
-            out[..first.count].copy_from_slice(&head[..first.count]);
-        }
-        for (i, cluster) in self.clusters.iter().enumerate().skip(1) {
-            let mut tail = Buf::any(rows * cluster.count);
-            self.logits_of(params, i, hidden, MatMut::new(&mut tail, rows, cluster.count));
-            loss::log_softmax(&mut tail, cluster.count);
-            for (row, (out, tail)) in out.chunks_exact_mut(self.vocab).zip(tail.chunks_exact(cluster.count)).enumerate()
-            {
-                let of_cluster = head[row * columns + first.count + i - 1];
-                let out = &mut out[cluster.first..cluster.first + cluster.count];
-                out.iter_mut().zip(tail).for_each(|(out, tail)| *out = of_cluster + tail);
-            }
+        if tails > 0 {
+            loss::adaptive_log_softmax(out, &ends, &mut of_tails);
+        } else if self.normalised {
+            loss::log_softmax(out, self.vocab);
         }
     }
 
@@ -265,7 +248,11 @@ impl Head {
             let x: &[f32] = gathered.as_deref().unwrap_or(hidden);
             let columns = self.columns(i);
             let mut logits = Buf::any(rows.len() * columns);
-            let narrow = self.logits_of(params, i, x, MatMut::new(&mut logits, rows.len(), columns));
+            let matrix = MatMut::new(&mut logits, rows.len(), columns);
+            let mut ends = vec![self.clusters[i].count, columns];
+            ends.dedup();
+            let parts = matrix.split(&[rows.len()], &ends).into_iter().map(|(_, _, part)| part).collect();
+            let narrow = self.logits_of(params, i, x, parts);
             let mut own = vec![0.0; rows.len()];
             match &mut gradients {
                 None => loss::negative_log_likelihood(&mut logits, columns, &local, &mut own),

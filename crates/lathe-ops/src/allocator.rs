@@ -1,5 +1,11 @@
-//! An allocator that counts: how many bytes of large blocks are in use now, and how many were at the most. The peak of a
-//! piece of work can so be read without a process of its own; what the system gives to the process is another number.
+//! Allocators around another one. [`Counting`] counts how many bytes of large blocks are in use now, and how many were
+//! at the most: the peak of a piece of work can so be read without a process of its own. [`Mapped`] takes large blocks
+//! from the system and gives them back to it, so that what the process has is what is counted.
+
+#[cfg(target_os = "linux")]
+mod mapped;
+#[cfg(target_os = "linux")]
+pub use mapped::Mapped;
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

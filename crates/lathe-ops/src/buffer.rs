@@ -1,25 +1,28 @@
 //! Buffers for activations, kept when they are dropped and handed out again: a training step needs the same
-//! sizes again and again, and fresh pages cost as much as a pass over them.
+//! sizes again and again, and fresh pages cost as much as a pass over them. The layers of a searched model differ in
+//! width, so a buffer that is a little too large will do.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Mutex;
 
-static FREE: Mutex<Option<HashMap<usize, Vec<Vec<f32>>>>> = Mutex::new(None);
+/// Free buffers by their length.
+static FREE: Mutex<BTreeMap<usize, Vec<Vec<f32>>>> = Mutex::new(BTreeMap::new());
 
 /// A slice of floats from the pool.
 #[derive(Debug, Default)]
 pub struct Buf {
     data: Vec<f32>,
+    len: usize,
 }
 
 impl Buf {
     /// `len` floats of any value, to be overwritten.
     pub fn any(len: usize) -> Self {
         let mut free = FREE.lock().expect("nothing panics while it holds the pool");
-        let found = free.as_mut().and_then(|free| free.get_mut(&len)).and_then(Vec::pop);
+        let found = free.range_mut(len..=2 * len).find_map(|(_, buffers)| buffers.pop());
         drop(free);
-        Self { data: found.unwrap_or_else(|| vec![0.0; len]) }
+        Self { data: found.unwrap_or_else(|| vec![0.0; len]), len }
     }
 
     /// `len` zeros.
@@ -42,7 +45,7 @@ impl Drop for Buf {
         if !self.data.is_empty() {
             let data = std::mem::take(&mut self.data);
             let mut free = FREE.lock().expect("nothing panics while it holds the pool");
-            free.get_or_insert_default().entry(data.len()).or_default().push(data);
+            free.entry(data.len()).or_default().push(data);
         }
     }
 }
@@ -51,13 +54,13 @@ impl Deref for Buf {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.data
+        &self.data[..self.len]
     }
 }
 
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.data
+        &mut self.data[..self.len]
     }
 }
 
@@ -67,7 +70,7 @@ impl Clone for Buf {
     }
 }
 
-/// Gives the memory of all free buffers back, for when sizes change.
+/// Gives the memory of all free buffers back.
 pub fn release() {
-    *FREE.lock().expect("nothing panics while it holds the pool") = None;
+    FREE.lock().expect("nothing panics while it holds the pool").clear();
 }

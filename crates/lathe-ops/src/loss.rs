@@ -42,6 +42,26 @@ pub fn log_softmax(logits: &mut [f32], width: usize) {
     });
 }
 
+/// Turns the logits of an adaptive softmax into log-probabilities, per row. Its clusters end at `ends`; `of_tails` are the
+/// logits of each cluster after the first, which stand beside the tokens of the first.
+pub fn adaptive_log_softmax(logits: &mut [f32], ends: &[usize], of_tails: &mut [f32]) {
+    let (tails, width) = (ends.len() - 1, ends[ends.len() - 1]);
+    parallel::zip_rows((logits, width), (of_tails, tails), |_, logits, of_tails| {
+        let (first, mut rest) = logits.split_at_mut(ends[0]);
+        let (most_of_first, log_sum) = log_sum_exp(first);
+        let most = of_tails.iter().copied().fold(most_of_first, f32::max);
+        let total = (most_of_first - most + log_sum).exp() + of_tails.iter().map(|x| (x - most).exp()).sum::<f32>();
+        let log_total = total.ln();
+        first.iter_mut().for_each(|x| *x = *x - most - log_total);
+        for (cluster, of_tail) in ends.windows(2).zip(of_tails) {
+            let tail = rest.split_off_mut(..cluster[1] - cluster[0]).expect("clusters fill the row");
+            let (most_of_tail, log_sum) = log_sum_exp(tail);
+            let of_tail = *of_tail - most - log_total;
+            tail.iter_mut().for_each(|x| *x = *x - most_of_tail - log_sum + of_tail);
+        }
+    });
+}
+
 /// [`cross_entropy`] as a graph: the losses `[N]` of logits `[N, V]`.
 pub fn composed(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
     let (device, width) = (logits.device(), logits.dim(1)?);

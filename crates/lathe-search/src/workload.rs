@@ -4,7 +4,8 @@ use crate::{Error, Result};
 use lathe_core::model::{Value, key};
 use lathe_core::{Block, Frame, Model, Positions};
 use lathe_model::{Alone, Grads, Network, Precision, REGISTRY, Training};
-use lathe_ops::buffer::Buf;
+use lathe_ops::allocator;
+use lathe_ops::buffer::{self, Buf};
 use lathe_train::optimizer::{Optimizer, Rule};
 use lathe_train::settings::Settings;
 use rand::{RngExt, SeedableRng};
@@ -71,6 +72,8 @@ pub struct Held {
     pub job: Job,
     /// Bytes in use because of it, while it does not run.
     pub bytes: usize,
+    /// Bytes in addition at the most, while it runs.
+    pub transient: usize,
 }
 
 impl fmt::Display for Workload {
@@ -205,12 +208,17 @@ impl Workload {
         }))
     }
 
-    /// A job, and the memory that it holds. Nothing else may allocate meanwhile.
+    /// A job, and the memory that it holds and takes. Nothing else may allocate meanwhile.
     pub fn held(build: impl FnOnce() -> Result<Job>) -> Result<Held> {
-        let before = lathe_ops::allocator::in_use();
+        buffer::release();
+        let before = allocator::in_use();
         let mut job = build()?;
         job(); // what it makes at first use is there from now on
-        Ok(Held { bytes: lathe_ops::allocator::in_use().saturating_sub(before), job })
+        buffer::release();
+        let held = allocator::in_use();
+        allocator::restart_peak();
+        job();
+        Ok(Held { bytes: held.saturating_sub(before), transient: allocator::peak().saturating_sub(held), job })
     }
 }
 

@@ -12,12 +12,19 @@ mod verbs;
 mod workload;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use lathe_ops::allocator::Counting;
+#[cfg(target_os = "linux")]
+use lathe_ops::allocator::Mapped;
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
-/// Keeps freed pages, since a training step needs the same sizes again and again; and counts, for the profiler.
+/// Gives large blocks back to the system at once, and counts them, for the profiler.
+#[cfg(target_os = "linux")]
 #[global_allocator]
-static ALLOCATOR: lathe_ops::allocator::Counting<mimalloc::MiMalloc> =
-    lathe_ops::allocator::Counting(mimalloc::MiMalloc);
+static ALLOCATOR: Counting<Mapped<MiMalloc>> = Counting(Mapped(MiMalloc));
+#[cfg(not(target_os = "linux"))]
+#[global_allocator]
+static ALLOCATOR: Counting<MiMalloc> = Counting(MiMalloc);
 
 /// The whole command line; help, completions and the man page derive from it.
 pub(crate) fn command() -> Command {

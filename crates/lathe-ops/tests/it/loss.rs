@@ -1,6 +1,7 @@
 //! Cross-entropy and log-softmax.
 
 use crate::{close, graph, numbers, same_bits};
+use candle_core::Tensor;
 use lathe_ops::loss::{self, IGNORE};
 
 const SCALE: f32 = 0.37;
@@ -39,6 +40,33 @@ fn fused_is_composed() {
                 graph([(&logits, &shape)], &vec![1.0; rows * width], |[logits]| loss::composed_log_softmax(logits));
             loss::log_softmax(&mut same, width);
             close(&what, &same, &expected, 1e-6);
+        }
+    }
+}
+
+/// Probabilities of a cluster's tokens are its own among the first cluster's, times theirs within it.
+#[test]
+fn adaptive_is_composed() {
+    for rows in [1, 3, 65] {
+        for ends in [&[5, 9][..], &[1, 18, 193], &[700, 800, 801, 1500]] {
+            let (tails, width) = (ends.len() - 1, ends[ends.len() - 1]);
+            let of_tails: Vec<f32> = numbers(rows * tails, 2).iter().map(|x| 20.0 * x).collect();
+            let logits: Vec<f32> = numbers(rows * width, 1).iter().map(|x| 9.0 * x).collect();
+            let inputs = [(&logits[..], &[rows, width][..]), (&of_tails[..], &[rows, tails][..])];
+            let (expected, _) = graph(inputs, &vec![1.0; rows * width], |[logits, of_tails]| {
+                let first = Tensor::cat(&[logits.narrow(1, 0, ends[0])?, of_tails.clone()], 1)?;
+                let first = loss::composed_log_softmax(&first)?;
+                let mut parts = vec![first.narrow(1, 0, ends[0])?];
+                for (i, cluster) in ends.windows(2).enumerate() {
+                    let within = logits.narrow(1, cluster[0], cluster[1] - cluster[0])?;
+                    let of_tail = first.narrow(1, ends[0] + i, 1)?;
+                    parts.push(loss::composed_log_softmax(&within)?.broadcast_add(&of_tail)?);
+                }
+                Tensor::cat(&parts, 1)
+            });
+            let (mut found, mut of_tails) = (logits.clone(), of_tails.clone());
+            loss::adaptive_log_softmax(&mut found, ends, &mut of_tails);
+            close(&format!("{rows} {ends:?}"), &found, &expected, 2e-6);
         }
     }
 }

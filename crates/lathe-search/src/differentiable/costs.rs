@@ -70,29 +70,30 @@ impl Costs {
     }
 
     /// What a profile says of blocks in a frame, whose lengths are those of the profile's workload. Memory is what each
-    /// part holds between passes; what the greediest needs in addition at work counts for the frame.
+    /// part adds; what the greediest takes in addition while it runs counts for the frame.
     pub fn of_profile(
         profile: &profile::Table,
         cost: Cost,
         blocks: impl Iterator<Item = Block>,
         frame: &Frame,
     ) -> Result<Self> {
-        let mut most = 0;
+        let mut most = 0.0f64;
         let mut of_part = |part: Part| -> Result<f64> {
             let expected = "a profile of this space in this setting";
             let missing = || Error::data("table of costs", format_args!("no {}", part.name.block), expected);
             let entry = profile.get(&part.name).ok_or_else(missing)?;
-            most = most.max(entry.peak_bytes.saturating_sub(entry.held_bytes));
+            let (adds, takes) = profile.bytes_of(entry);
+            most = most.max(takes);
             Ok(match cost {
                 Cost::Latency => entry.latency_us.median,
-                Cost::Memory => entry.held_bytes as f64,
+                Cost::Memory => adds,
             })
         };
         let of = |block: Block| Ok((block.kind.resolve(&block, frame), of_part(Part::block(&block, frame))?));
         let blocks = blocks.map(of).collect::<Result<_>>()?;
         let mut frame = of_part(Part::frame(frame))?;
         if cost == Cost::Memory {
-            frame += most as f64;
+            frame += most;
         }
         Ok(Self { blocks, frame })
     }

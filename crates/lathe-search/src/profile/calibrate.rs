@@ -1,7 +1,7 @@
 //! From the sum of a table to a whole model: a few whole models are measured, a correction is fitted, and what remains
 //! is reported.
 //!
-//! latency = a * blocks + b * frame + c * number of blocks, peak memory = d + e * (held + the most in addition): each by
+//! latency = a * blocks + b * frame + c * number of blocks, peak memory = d + e * (what parts add + the most that one takes): each by
 //! least squares of relative errors, drawn a little towards the plain sum, so that a few models suffice.
 
 use super::table::{Sum, Table};

@@ -11,7 +11,6 @@ use crate::measure::Times;
 use crate::workload::{Held, Workload};
 use lathe_core::{Model, Setting};
 use lathe_model::{REGISTRY, count};
-use lathe_ops::allocator;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::time::{Duration, Instant};
@@ -136,16 +135,11 @@ fn measure_group(
     let mut jobs: Vec<(usize, Held)> = Vec::new();
     for &at in group {
         let part = &parts[at];
-        let mut held = Workload::held(|| match &part.block {
+        let held = Workload::held(|| match &part.block {
             Some(block) => workload.block(block, &part.frame, 0),
             None => workload.whole(Model::new(part.frame.clone(), vec![skip()])?, 0),
         })?;
-        // A second pass in a warm state tells what one takes at the most.
-        allocator::restart_peak();
-        let before = allocator::in_use();
-        (held.job)();
-        let transient = allocator::peak().saturating_sub(before);
-        bytes[at] = (held.bytes as u64, (held.bytes + transient) as u64);
+        bytes[at] = (held.bytes as u64, (held.bytes + held.transient) as u64);
         jobs.push((at, held));
     }
     let mut here: Vec<Times> = jobs.iter().map(|_| Times { raw: Vec::new() }).collect();

@@ -3,7 +3,7 @@
 use super::calibrate::Calibration;
 use super::machine::Machine;
 use crate::measure::Times;
-use crate::workload::Workload;
+use crate::workload::{Mode, Workload};
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model, Space};
 use lathe_model::folder::write_aside;
@@ -160,7 +160,7 @@ pub struct Sum {
     pub frame_us: f64,
     /// How many blocks there are.
     pub count: f64,
-    /// All that is held between passes, and the most that any part takes in addition, bytes.
+    /// All that its parts add, and the most that any of them takes in addition, bytes.
     pub peak_bytes: f64,
 }
 
@@ -229,10 +229,17 @@ impl Table {
         parts.into_iter().filter(|part| !known.contains(&part.name)).collect()
     }
 
+    /// Bytes that a part adds to a model, and bytes that it takes only while it runs, which the next part takes over. In training a pass
+    /// leaves what the way back needs, so that all of it adds up; and the frame's logits are there beside the last block's buffers.
+    pub fn bytes_of(&self, entry: &Entry) -> (f64, f64) {
+        let (held, peak) = (entry.held_bytes as f64, entry.peak_bytes as f64);
+        if entry.name.block == FRAME || self.workload.mode == Mode::Train { (peak, 0.0) } else { (held, peak - held) }
+    }
+
     /// What the parts of a model cost together; `None` where one is not in the table.
     pub fn sum(&self, model: &Model) -> Option<Sum> {
         let mut sum = Sum::default();
-        let (mut held, mut most) = (0.0, 0.0f64);
+        let (mut added, mut most) = (0.0, 0.0f64);
         for part in Part::of_model(model) {
             let entry = self.get(&part.name)?;
             match part.block {
@@ -242,10 +249,11 @@ impl Table {
                 }
                 None => sum.frame_us += entry.latency_us.median,
             }
-            held += entry.held_bytes as f64;
-            most = most.max(entry.peak_bytes.saturating_sub(entry.held_bytes) as f64);
+            let (adds, takes) = self.bytes_of(entry);
+            added += adds;
+            most = most.max(takes);
         }
-        sum.peak_bytes = held + most;
+        sum.peak_bytes = added + most;
         Some(sum)
     }
 }
