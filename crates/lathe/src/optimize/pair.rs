@@ -23,6 +23,10 @@ pub struct Pair {
     pub interval: [f64; 2],
     /// Passes of each.
     pub passes: usize,
+    /// The latency of the second as a share of the first's: the median ratio of neighbouring passes, which a load that comes
+    /// and goes moves less than the medians. To choose by.
+    #[serde(skip)]
+    pub share: f64,
 }
 
 /// Fewest passes of each.
@@ -70,5 +74,6 @@ fn measure_jobs(mut jobs: [Job; 2], time: Duration) -> Pair {
         speedup,
         interval: [low.min(speedup), high.max(speedup)],
         passes: first.raw.len(),
+        share: 1.0 / ratios.median(),
     }
 }

@@ -97,8 +97,7 @@ impl Job {
                 Some(one) => one.measured,
                 None => {
                     let model = self.model(&layers)?;
-                    let pair = pair::measure(&self.baseline, &model, &self.plan.workload, CHOOSING / 2)?;
-                    pair.second_ms.median / pair.first_ms.median
+                    pair::measure(&self.baseline, &model, &self.plan.workload, CHOOSING / 2)?.share
                 }
             };
             race.push(Runner { name, layers, measured, loss: None, seconds: 0.0, whole: None });

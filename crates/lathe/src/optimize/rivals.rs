@@ -13,6 +13,8 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+/// What was measured of them.
+const MEASURED: &str = "compared.json";
 /// Random architectures among the rivals.
 const RANDOM: usize = 2;
 /// Draws for each of them, of which the one that comes closest to the latency is taken.
@@ -54,9 +56,14 @@ impl Job {
         Ok(rivals)
     }
 
+    /// Whether other ways were measured before: they then stay in the report.
+    pub fn has_compared(&self) -> bool {
+        self.out.join(MEASURED).exists()
+    }
+
     /// Measures them, trained, beside the baseline.
     pub fn compare(&self, rivals: &[(String, String)], progress: &mut Progress) -> Result<Vec<Compared>> {
-        let path = self.out.join("compared.json");
+        let path = self.out.join(MEASURED);
         if rivals.is_empty() || path.exists() {
             return if rivals.is_empty() { Ok(Vec::new()) } else { read_json(&path) };
         }

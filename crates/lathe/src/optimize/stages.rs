@@ -263,7 +263,7 @@ impl Job {
         while let Some((layers, asked, estimated)) = next.take() {
             progress.steps("measuring what was found", &layers, tries.len() as u64, MOST_TRIES as u64);
             let pair = pair::measure(&self.baseline, &self.model(&layers)?, &self.plan.workload, CHOOSING)?;
-            let measured = pair.second_ms.median / pair.first_ms.median;
+            let measured = pair.share;
             target = self.plan.target.ratio(pair.first_ms.median); // milliseconds are those of a clock, not of a sum
             tries.push(Try { layers, asked, estimated, measured });
             let close = measured <= target && measured >= CLOSE * target;

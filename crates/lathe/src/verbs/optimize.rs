@@ -308,7 +308,7 @@ impl Action for Optimize {
         let race = job.race(&table, &searched, &mut progress)?;
         stage(4, "train what came out best, and what came close to it");
         let (chosen, trained) = job.finals(&searched, &race, &mut screen)?;
-        let rivals = if self.compare { job.rivals(&table, &chosen)? } else { Vec::new() };
+        let rivals = if self.compare || job.has_compared() { job.rivals(&table, &chosen)? } else { Vec::new() };
         let mut of_rivals = Vec::new();
         for (name, layers) in &rivals {
             output::tell(format_args!("      train {name}, {layers}"));

@@ -85,7 +85,9 @@ fn a_job_ends_with_two_models_and_a_report() {
     assert!(compared.iter().all(|rival| rival["layers"] != found["found"]["layers"]));
     assert_eq!(ended(&place, &["--compare"])["compared"], again["compared"]);
     // Both trained with another seed: the first of the two is what there was.
-    let repeated = &ended(&place, &["--repeat", "2"])["repeated"];
+    let repeated = ended(&place, &["--repeat", "2"]);
+    assert_eq!(repeated["compared"], again["compared"], "what was compared stays in the report");
+    let repeated = &repeated["repeated"];
     assert_eq!(repeated["seeds"], serde_json::json!([0, 1]));
     for side in ["baseline", "found"] {
         let values = repeated[side]["values"].as_array().expect("a list");
