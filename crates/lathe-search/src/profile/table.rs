@@ -257,3 +257,36 @@ impl Table {
         Some(sum)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lathe_core::Spec;
+    use lathe_model::REGISTRY;
+
+    #[test]
+    fn blocks_share_what_they_take_but_in_training() {
+        let spec = Spec::from_toml("backbone='gpt2'\nlayers='s f64 f128'\nd_model=64\nheads=4\nvocab=9").unwrap();
+        let model = spec.model(&REGISTRY).unwrap();
+        // Frame, s, f64, f128: held and peak.
+        let bytes = [(1000, 1400), (10, 15), (20, 50), (30, 70)];
+        let entry = |(part, (held_bytes, peak_bytes)): (Part, (u64, u64))| Entry {
+            name: part.name,
+            d_model: 64,
+            batch: 1,
+            seq: 1,
+            latency_us: Interval { median: 1.0, low: 1.0, high: 1.0 },
+            outliers: 0,
+            peak_bytes,
+            held_bytes,
+            raw_us: vec![1.0],
+        };
+        let sum = |mode: Mode| {
+            let mut table = Table::new(&Workload { mode, ..Workload::default() });
+            table.extend(Part::of_model(&model).zip(bytes).map(entry));
+            table.sum(&model).unwrap().peak_bytes
+        };
+        assert_eq!(sum(Mode::Infer), 1400.0 + 10.0 + 20.0 + 30.0 + 40.0);
+        assert_eq!(sum(Mode::Train), 1400.0 + 15.0 + 50.0 + 70.0);
+    }
+}
