@@ -5,8 +5,11 @@ A fixture is one safetensors file:
   __metadata__.source    the versions that computed it
   __metadata__.segments  Transformer-XL: how many segments the tokens are cut into
   ids                    int64 [B, T]
+  mask, segments         BERT: int64 [B, T], 1 a token and 0 padding; which sentence a token belongs to
+  targets                BERT: int64 [B, T], the token to predict at a place, -100 where none is
   logits                 [B, T, V]; Transformer-XL: log-probabilities
-  loss                   [1], mean negative log-likelihood of the next token over B * (T - 1)
+  hidden, pooled         BERT: [B, T, D] after the last block; [B, D]
+  loss                   [1], mean negative log-likelihood of the next token over B * (T - 1); BERT: see bert.py
   weight.<name>          every parameter once, under the name transformers gives it
   grad.<name>            d loss / d weight
   adamw_losses           [10], the loss before each of ten steps
@@ -25,6 +28,8 @@ from safetensors.torch import save
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "crates/lathe-model/tests/it/fixtures"
 STEPS = 10
+NORMS = r"(ln_1|ln_2|ln_f|layer_norm|layernorm|LayerNorm|model\.norm|q_norm|k_norm)\.weight$"
+EMBEDDINGS = r"(wte|wpe|embed_tokens|_embeddings)\.weight$|\.emb_layers\."
 
 
 def generator(case):
@@ -44,9 +49,9 @@ def reinitialise(model, random):
                 std = 0.2
             elif name.endswith("bias"):
                 std = 0.1
-            elif name.endswith(("ln_1.weight", "ln_2.weight", "ln_f.weight", "layer_norm.weight")):
+            elif re.search(NORMS, name):
                 mean, std = 1.0, 0.1
-            elif name.endswith(("wte.weight", "wpe.weight")) or ".emb_layers." in name:
+            elif re.search(EMBEDDINGS, name):
                 std = 0.3
             parameter.copy_(mean + std * torch.randn(parameter.shape, generator=random))
 
@@ -60,12 +65,12 @@ def next_token_loss(log_probabilities, ids):
     return -log_probabilities[:, :-1].gather(2, ids[:, 1:, None]).mean()
 
 
-def adamw_losses(model, ids, forward):
+def adamw_losses(model, compute):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = next_token_loss(forward(model, ids)[1], ids)
+        loss, _ = compute(model)
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
@@ -74,25 +79,35 @@ def adamw_losses(model, ids, forward):
 
 def write(case, spec, model, ids, forward, metadata):
     """`forward(model, ids)` gives the logits to store, log-probabilities, and further tensors to store."""
+
+    def compute(model):
+        logits, log_probabilities, further = forward(model, ids)
+        torch.testing.assert_close(log_probabilities.exp().sum(-1), torch.ones(ids.shape), atol=1e-5, rtol=0)
+        return next_token_loss(log_probabilities, ids), {"logits": logits, **further}
+
+    write_case(case, spec, model, {"ids": ids}, compute, metadata)
+
+
+def write_case(case, spec, model, inputs, compute, metadata, prefix=""):
+    """`compute(model)` gives the loss and the tensors to store; `prefix` goes before the names of the weights."""
     model.eval()
     stepped = copy.deepcopy(model)  # keeps what is tied tied
     names = dict(model.named_parameters())  # a tied parameter once, under its first name: the embedding's
     assert len({p.data_ptr() for p in names.values()}) == len(names)
     assert sum(p.numel() for p in stepped.parameters()) == sum(p.numel() for p in names.values())
 
-    logits, log_probabilities, further = forward(model, ids)
-    torch.testing.assert_close(log_probabilities.exp().sum(-1), torch.ones(ids.shape), atol=1e-5, rtol=0)
-    loss = next_token_loss(log_probabilities, ids)
+    loss, outputs = compute(model)
     loss.backward()
 
-    tensors = {"ids": ids, "logits": logits, "loss": loss.reshape(1), **further}
+    tensors = {**inputs, "loss": loss.reshape(1), **outputs}
     for name, parameter in names.items():
         assert parameter.grad is not None, name
-        tensors[f"weight.{name}"] = parameter
-        tensors[f"grad.{name}"] = parameter.grad
-    tensors["adamw_losses"] = adamw_losses(stepped, ids, forward)
+        tensors[f"weight.{prefix}{name}"] = parameter
+        tensors[f"grad.{prefix}{name}"] = parameter.grad
+    tensors["adamw_losses"] = adamw_losses(stepped, compute)
     tensors = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
-    assert all(t.dtype == torch.float32 and t.isfinite().all() for name, t in tensors.items() if name != "ids")
+    floats = [t for name, t in tensors.items() if name not in inputs or t.is_floating_point()]
+    assert all(t.dtype == torch.float32 and t.isfinite().all() for t in floats)
 
     toml = "".join(f"{key} = {json.dumps(value)}\n" for key, value in spec.items())
     source = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
@@ -118,6 +133,8 @@ def stable(data):
 def count(spec):
     """`params.total` from the formulas in docs/costs.md."""
     d, f, v = spec["d_model"], spec["inner"], spec["vocab"]
+    if spec["backbone"] in ("llama", "bert"):
+        return {"llama": count_llama, "bert": count_bert}[spec["backbone"]](spec, d, f, v)
     xl = spec["backbone"] == "transformer_xl"
     a = spec["heads"] * spec.get("d_head", d // spec["heads"])
     ffn, layers = re.fullmatch(r"\(s ?(.*)\)x(\d+)", spec["layers"]).groups()
@@ -138,3 +155,21 @@ def count(spec):
     projections = sum(d * w for w in widths)
     embedding = weights + (d * e if k == 1 else projections)
     return decoder + embedding + output + (d * e if spec["tie_projs"] else projections)
+
+
+def count_llama(spec, d, f, v):
+    """No bias but those that are asked for; a norm has a gain only; three matrices in a feed-forward."""
+    k = spec.get("d_head", d // spec["heads"])
+    a, c = spec["heads"] * k, spec["kv_heads"] * k
+    bias = spec["qkv_bias"] * (a + 2 * c) + spec["out_bias"] * d
+    layer = 2 * d * a + 2 * d * c + bias + spec["head_norm"] * 2 * k + 3 * d * f + 2 * d
+    return int(spec["layers"].split(")x")[1]) * layer + d + v * d * (1 if spec["tie_embeddings"] else 2)
+
+
+def count_bert(spec, d, f, v):
+    """A LayerNorm after the sum of the three embeddings, none after the last layer."""
+    layer = 4 * (d * d + d) + 2 * d * f + f + d + 2 * 2 * d
+    embedding = (v + spec["max_len"] + spec["segments"]) * d + 2 * d
+    head = d * d + d + 2 * d + v if spec["head"] == "masked_lm" else 0
+    pooler = d * d + d if spec["pooler"] else 0
+    return int(spec["layers"].split(")x")[1]) * layer + embedding + head + pooler
