@@ -33,8 +33,8 @@ BATCH = 2
 
 
 def spec(
-    heads, kv_heads, layers=2, d_model=16, d_head=None, inner=20, vocab=31, max_len=24, norm_eps=1e-5, rope_theta=10000.0,
-    rope=None, qkv_bias=False, out_bias=False, head_norm=False, tie_embeddings=False,
+    heads, kv_heads, layers=2, d_model=16, d_head=None, inner=20, vocab=31, max_len=24, norm_eps=1e-5,
+    rope_theta=10000.0, rope=None, qkv_bias=False, out_bias=False, head_norm=False, tie_embeddings=False,
 ):  # fmt: skip
     """A model file, as a dictionary."""
     return {
