@@ -8,6 +8,7 @@
 
 mod chunks;
 mod decoder;
+mod guard;
 mod quick;
 mod sampler;
 mod source;

@@ -7,6 +7,7 @@
 //!   `<eos>` for the end of a line, `<unk>` for the rest; frequent words come first, as an adaptive softmax needs them.
 //! - a file: any `tokenizer.json`, or GPT-2's `vocab.json` with `merges.txt` beside it.
 
+use super::guard::guarded;
 use super::quick::Quick;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ pub const FILE: &str = "tokenizer.json";
 const END_OF_TEXT: &str = "<|endoftext|>";
 /// The largest vocabulary that is trained.
 const MAX_VOCAB: u32 = 1 << 20;
+/// The largest vocabulary that is read: a larger one is a slip, and the library counts up to it when it writes.
+const MAX_READ: u32 = 1 << 24;
 
 /// Which tokenizer to use: `bytes`, `bpe:N`, `word:N` or a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -120,8 +123,7 @@ impl Tokenizer {
             return Self::gpt2(path, &path.with_file_name(format!("{prefix}merges.txt")));
         }
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| wrong(path, error))?;
-        Self::of(inner).map_err(|error| wrong(path, error))
+        guarded(|| Self::of(tokenizers::Tokenizer::from_bytes(bytes)?)).map_err(|error| wrong(path, error))
     }
 
     fn gpt2(vocab: &Path, merges: &Path) -> Result<Self> {
@@ -129,8 +131,7 @@ impl Tokenizer {
             std::fs::File::open(path).map_err(Error::io(path))?; // the library's errors name no file
         }
         let files = (vocab.to_string_lossy(), merges.to_string_lossy());
-        let model = BPE::from_file(&files.0, &files.1).build().map_err(|error| wrong(vocab, error))?;
-        Self::byte_level(model).map_err(|error| wrong(vocab, error))
+        guarded(|| Self::byte_level(BPE::from_file(&files.0, &files.1).build()?)).map_err(|error| wrong(vocab, error))
     }
 
     /// GPT-2's pattern around a model of merges.
@@ -150,7 +151,10 @@ impl Tokenizer {
         inner.with_truncation(None)?;
         inner.with_padding(None);
         let vocab = inner.get_vocab(true);
-        let last = vocab.values().max().ok_or("an empty vocabulary")?;
+        let last = *vocab.values().max().ok_or("an empty vocabulary")?;
+        if last >= MAX_READ {
+            return Err(format!("a token with the id {last}, above {}", MAX_READ - 1).into());
+        }
         let unknown = match inner.get_model() {
             ModelWrapper::BPE(model) => model.unk_token.clone(),
             ModelWrapper::WordLevel(model) => Some(model.unk_token.clone()),
@@ -166,7 +170,7 @@ impl Tokenizer {
             inner.with_model(model);
         }
         Ok(Self::Hf(Box::new(Hf {
-            vocab: last.checked_add(1).ok_or("a token too large")?,
+            vocab: last + 1,
             unknown: unknown.and_then(|token| vocab.get(&token).copied()),
             quick: Quick::of(&inner),
             inner,
@@ -204,22 +208,30 @@ impl Tokenizer {
             let place = format!("text, byte {}", error.valid_up_to());
             Error::data(place, "bytes that are not UTF-8", "UTF-8; the tokenizer `bytes` takes any bytes")
         })?;
-        let failed =
-            |error| Error::data("text", format_args!("an error of the tokenizer: {error}"), "text it can encode");
-        match &hf.quick {
-            Some(quick) if quick.can(text) => quick.encode(text, &hf.inner).map_err(failed),
-            _ => Ok(hf.inner.encode_fast(text, false).map_err(failed)?.get_ids().to_vec()),
-        }
+        let ids = guarded(|| match &hf.quick {
+            Some(quick) if quick.can(text) => quick.encode(text, &hf.inner),
+            _ => Ok(hf.inner.encode_fast(text, false)?.get_ids().to_vec()),
+        });
+        ids.map_err(cannot_encode)
     }
 
-    /// The text of tokens. What is no UTF-8 becomes U+FFFD; what is no token is left out.
+    /// The text of tokens. What is no UTF-8 becomes U+FFFD; what is no token is left out. Where the tokenizer fails,
+    /// there is no text; [`Tokenizer::try_decode`] tells why.
     pub fn decode(&self, ids: &[u32]) -> String {
+        self.try_decode(ids).unwrap_or_default()
+    }
+
+    /// The text of tokens, as [`Tokenizer::decode`], or the error of the tokenizer.
+    pub fn try_decode(&self, ids: &[u32]) -> Result<String> {
         match self {
             Self::Bytes => {
                 let bytes: Vec<u8> = ids.iter().filter_map(|&id| id.try_into().ok()).collect();
-                String::from_utf8_lossy(&bytes).into_owned()
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            Self::Hf(hf) => hf.inner.decode(ids, false).unwrap_or_default(),
+            Self::Hf(hf) => guarded(|| hf.inner.decode(ids, false)).map_err(|error| {
+                let found = format!("an error of the tokenizer: {error}");
+                Error::data(format_args!("{} tokens", ids.len()), found, "tokens it can decode")
+            }),
         }
     }
 
@@ -227,14 +239,18 @@ impl Tokenizer {
     pub fn token(&self, id: u32) -> Option<String> {
         match self {
             Self::Bytes => u8::try_from(id).ok().map(|byte| byte.escape_ascii().to_string()),
-            Self::Hf(hf) => hf.inner.id_to_token(id),
+            Self::Hf(hf) => guarded(|| Ok(hf.inner.id_to_token(id))).ok()?,
         }
     }
 
     /// Writes `tokenizer.json` into a folder, or nothing for bytes.
     pub fn save(&self, dir: &Path) -> Result<()> {
-        let Some(json) = self.json() else { return Ok(()) };
+        let Self::Hf(hf) = self else { return Ok(()) };
         let (path, aside) = (dir.join(FILE), dir.join("tokenizer.json.part"));
+        let json = guarded(|| hf.inner.to_string(true)).map_err(|error| {
+            let found = format!("an error of the tokenizer: {error}");
+            Error::data(path.display(), found, "a tokenizer that can be written")
+        })?;
         std::fs::write(&aside, json).map_err(Error::io(&aside))?;
         std::fs::rename(&aside, &path).map_err(Error::io(&path))
     }
@@ -243,7 +259,7 @@ impl Tokenizer {
     pub fn json(&self) -> Option<String> {
         match self {
             Self::Bytes => None,
-            Self::Hf(hf) => hf.inner.to_string(true).ok(),
+            Self::Hf(hf) => guarded(|| hf.inner.to_string(true)).ok(),
         }
     }
 
@@ -255,6 +271,11 @@ impl Tokenizer {
         }
         self
     }
+}
+
+/// An error of the tokenizer with a text.
+pub(super) fn cannot_encode(error: String) -> Error {
+    Error::data("text", format_args!("an error of the tokenizer: {error}"), "text it can encode")
 }
 
 fn wrong(path: &Path, error: impl fmt::Display) -> Error {

@@ -2,6 +2,7 @@
 
 use super::Progress;
 use super::chunks::{CHUNK, Chunks};
+use super::guard::guarded;
 use super::quick::{byte_characters, pattern, pieces};
 use super::source::Source;
 use super::tokenizer::{Tokenizer, TokenizerSpec};
@@ -41,7 +42,7 @@ pub(super) fn make(
     range: Range<u64>,
     progress: &Progress<'_>,
 ) -> Result<(Tokenizer, u64)> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+    let failed = |error: String| {
         Error::data(&source.name, format_args!("an error of the tokenizers library: {error}"), "text to train on")
     };
     let text = Text { source, range, progress };
@@ -52,11 +53,11 @@ pub(super) fn make(
             let sample = text.sample()?;
             let bytes = sample.iter().map(|piece| piece.len() as u64).sum();
             progress("learning merges", 0, 0);
-            Ok((train_bpe(*vocab as usize, &sample).map_err(failed)?, bytes))
+            Ok((guarded(|| train_bpe(*vocab as usize, &sample)).map_err(failed)?, bytes))
         }
         TokenizerSpec::Word(vocab) => {
             let words = text.count_words(*vocab as usize)?;
-            Ok((word_level(words, *vocab as usize).map_err(failed)?, text.bytes()))
+            Ok((guarded(|| word_level(words, *vocab as usize)).map_err(failed)?, text.bytes()))
         }
     }
 }

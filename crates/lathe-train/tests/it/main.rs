@@ -1,4 +1,5 @@
 //! Tests of the crate, in one binary.
 
+mod damaged;
 mod data;
 mod language;
