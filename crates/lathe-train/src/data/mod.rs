@@ -12,6 +12,7 @@ mod guard;
 mod quick;
 mod sampler;
 mod source;
+mod specials;
 mod tokenizer;
 mod tokens;
 mod vocabulary;
@@ -20,6 +21,7 @@ pub use chunks::{CHUNK, Chunks};
 pub use decoder::Decoder;
 pub use sampler::{Batch, Sampler, mix, permute};
 pub use source::{BUILTIN_MB, Source};
+pub use specials::Specials;
 pub use tokenizer::{Hf, Tokenizer, TokenizerSpec};
 pub use tokens::{Header, Tokens};
 pub use vocabulary::SAMPLE;
@@ -90,8 +92,8 @@ pub struct FileSummary {
     pub bytes: u64,
 }
 
-/// Reads text, trains the tokenizer where that is asked for, and writes `tokenizer.json`, `train.tokens` and
-/// `valid.tokens` into a folder. What is there already from the same text and tokenizer is used as it is.
+/// Reads text, trains the tokenizer where that is asked for, and writes `tokenizer.json` (and what lay beside it),
+/// `train.tokens` and `valid.tokens` into a folder. What is there already from the same text and tokenizer is used as it is.
 pub fn prepare(spec: &DataSpec, dir: &Path, progress: &Progress<'_>) -> Result<Prepared> {
     std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
     progress("reading", 0, 0);
@@ -140,6 +142,9 @@ pub fn prepare(spec: &DataSpec, dir: &Path, progress: &Progress<'_>) -> Result<P
             if matches!(tokenizer, Tokenizer::Bytes) {
                 remove(&dir.join(tokenizer::FILE))?;
             }
+            for name in specials::FILES.into_iter().filter(|name| !tokenizer.has_beside(name)) {
+                remove(&dir.join(name))?;
+            }
             tokenizer.save(dir)?;
             let key = train_key(&tokenizer);
             let job = tokens::Job { source: &source, range: 0..split, tokenizer: &tokenizer, key };
@@ -176,7 +181,11 @@ pub fn encode_source(source: &str, tokenizer: &Tokenizer, out: &Path, progress: 
 /// What the tokens of the training text depend on, but for what was learnt from it.
 fn spec_key(spec: &TokenizerSpec, source: &Source, split: u64) -> Result<String> {
     let file = match spec {
-        TokenizerSpec::File(path) => source::fingerprint(path)?,
+        TokenizerSpec::File(path) => {
+            let beside = specials::FILES.map(|name| path.with_file_name(name));
+            let there = beside.iter().filter(|path| path.exists());
+            [path].into_iter().chain(there).map(|path| source::fingerprint(path)).collect::<Result<_>>()?
+        }
         _ => String::new(),
     };
     Ok(format!("{spec}\n{file}{}{split}", source.fingerprint()?))

@@ -5,10 +5,12 @@
 //!   as it was.
 //! - `word:N`: the N most frequent words, as Transformer-XL reads WikiText-103 (Dai et al. 2019): split at white space,
 //!   `<eos>` for the end of a line, `<unk>` for the rest; frequent words come first, as an adaptive softmax needs them.
-//! - a file: any `tokenizer.json`, or GPT-2's `vocab.json` with `merges.txt` beside it.
+//! - a file: any `tokenizer.json`, or GPT-2's `vocab.json` with `merges.txt` beside it. What lies beside it and names its
+//!   special tokens is read with it and kept.
 
 use super::guard::guarded;
 use super::quick::Quick;
+use super::specials::{Beside, Specials};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -104,6 +106,8 @@ pub struct Hf {
     quick: Option<Quick>,
     vocab: u32,
     unknown: Option<u32>,
+    specials: Specials,
+    beside: Beside,
 }
 
 impl Tokenizer {
@@ -119,11 +123,19 @@ impl Tokenizer {
     /// A `tokenizer.json`, or a `vocab.json` with a `merges.txt` beside it.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if let Some(prefix) = name.strip_suffix("vocab.json") {
-            return Self::gpt2(path, &path.with_file_name(format!("{prefix}merges.txt")));
+        let mut tokenizer = match name.strip_suffix("vocab.json") {
+            Some(prefix) => Self::gpt2(path, &path.with_file_name(format!("{prefix}merges.txt")))?,
+            None => {
+                let bytes = std::fs::read(path).map_err(Error::io(path))?;
+                guarded(|| Self::of(tokenizers::Tokenizer::from_bytes(bytes)?)).map_err(|error| wrong(path, error))?
+            }
+        };
+        if let Self::Hf(hf) = &mut tokenizer {
+            hf.beside = Beside::read(path.parent().unwrap_or(Path::new("")))?;
+            hf.specials =
+                guarded(|| Ok(Specials::of(&hf.inner, hf.unknown, &hf.beside))).map_err(|error| wrong(path, error))?;
         }
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        guarded(|| Self::of(tokenizers::Tokenizer::from_bytes(bytes)?)).map_err(|error| wrong(path, error))
+        Ok(tokenizer)
     }
 
     fn gpt2(vocab: &Path, merges: &Path) -> Result<Self> {
@@ -169,10 +181,14 @@ impl Tokenizer {
             model.dropout = None;
             inner.with_model(model);
         }
+        let unknown = unknown.and_then(|token| vocab.get(&token).copied());
+        let beside = Beside::default();
         Ok(Self::Hf(Box::new(Hf {
             vocab: last + 1,
-            unknown: unknown.and_then(|token| vocab.get(&token).copied()),
+            unknown,
             quick: Quick::of(&inner),
+            specials: Specials::of(&inner, unknown, &beside),
+            beside,
             inner,
         })))
     }
@@ -190,6 +206,15 @@ impl Tokenizer {
         match self {
             Self::Bytes => None,
             Self::Hf(hf) => hf.unknown,
+        }
+    }
+
+    /// Its special tokens, as its folder names them; bytes have none.
+    pub fn specials(&self) -> &Specials {
+        static NONE: Specials = Specials::NONE;
+        match self {
+            Self::Bytes => &NONE,
+            Self::Hf(hf) => &hf.specials,
         }
     }
 
@@ -243,16 +268,28 @@ impl Tokenizer {
         }
     }
 
-    /// Writes `tokenizer.json` into a folder, or nothing for bytes.
+    /// Writes `tokenizer.json` into a folder, and beside it what was read beside it; nothing for bytes.
+    ///
+    /// Special tokens that only the model's `config.json` named go into `generation_config.json`.
     pub fn save(&self, dir: &Path) -> Result<()> {
         let Self::Hf(hf) = self else { return Ok(()) };
-        let (path, aside) = (dir.join(FILE), dir.join("tokenizer.json.part"));
-        let json = guarded(|| hf.inner.to_string(true)).map_err(|error| {
+        let failed = |error: String| {
             let found = format!("an error of the tokenizer: {error}");
-            Error::data(path.display(), found, "a tokenizer that can be written")
-        })?;
-        std::fs::write(&aside, json).map_err(Error::io(&aside))?;
-        std::fs::rename(&aside, &path).map_err(Error::io(&path))
+            Error::data(dir.join(FILE).display(), found, "a tokenizer that can be written")
+        };
+        let json = guarded(|| hf.inner.to_string(true)).map_err(failed)?;
+        let beside = guarded(|| Ok(hf.beside.to_write(&hf.inner, hf.unknown, &hf.specials))).map_err(failed)??;
+        for (name, bytes) in beside.into_iter().chain([(FILE, json.into_bytes())]) {
+            let (path, aside) = (dir.join(name), dir.join(format!("{name}.part")));
+            std::fs::write(&aside, bytes).map_err(Error::io(&aside))?;
+            std::fs::rename(&aside, &path).map_err(Error::io(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file beside `tokenizer.json` was read with it.
+    pub(super) fn has_beside(&self, name: &str) -> bool {
+        matches!(self, Self::Hf(hf) if hf.beside.has(name))
     }
 
     /// The content of `tokenizer.json`.

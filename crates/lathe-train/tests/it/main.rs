@@ -3,3 +3,4 @@
 mod damaged;
 mod data;
 mod language;
+mod specials;
