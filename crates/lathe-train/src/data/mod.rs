@@ -8,6 +8,7 @@
 
 mod chunks;
 mod decoder;
+mod encoding;
 mod guard;
 mod quick;
 mod sampler;
@@ -19,6 +20,7 @@ mod vocabulary;
 
 pub use chunks::{CHUNK, Chunks};
 pub use decoder::Decoder;
+pub use encoding::{Encoding, Padded};
 pub use sampler::{Batch, Sampler, mix, permute};
 pub use source::{BUILTIN_MB, Source};
 pub use specials::Specials;

@@ -101,7 +101,7 @@ pub enum Tokenizer {
 /// A tokenizer of Hugging Face's library.
 #[derive(Debug)]
 pub struct Hf {
-    inner: tokenizers::Tokenizer,
+    pub(super) inner: tokenizers::Tokenizer,
     /// The same tokens sooner, where we know how.
     quick: Option<Quick>,
     vocab: u32,
@@ -229,10 +229,7 @@ impl Tokenizer {
         let Self::Hf(hf) = self else {
             return Ok(bytes.iter().map(|&byte| byte.into()).collect());
         };
-        let text = std::str::from_utf8(bytes).map_err(|error| {
-            let place = format!("text, byte {}", error.valid_up_to());
-            Error::data(place, "bytes that are not UTF-8", "UTF-8; the tokenizer `bytes` takes any bytes")
-        })?;
+        let text = utf8(bytes)?;
         let ids = guarded(|| match &hf.quick {
             Some(quick) if quick.can(text) => quick.encode(text, &hf.inner),
             _ => Ok(hf.inner.encode_fast(text, false)?.get_ids().to_vec()),
@@ -308,6 +305,13 @@ impl Tokenizer {
         }
         self
     }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let place = format!("text, byte {}", error.valid_up_to());
+        Error::data(place, "bytes that are not UTF-8", "UTF-8; the tokenizer `bytes` takes any bytes")
+    })
 }
 
 /// An error of the tokenizer with a text.

@@ -129,12 +129,18 @@ fn use_all(path: &Path, rng: &mut ChaCha8Rng) -> Result<(), Error> {
         assert!(ids.iter().all(|&id| id < vocab), "{ids:?}");
         tokenizer.try_decode(&ids)?;
     }
+    for (a, b) in [(TEXTS[1], TEXTS[2]), (TEXTS[0], TEXTS[3])] {
+        let batch = [tokenizer.encode_with_specials(a, Some(8))?, tokenizer.encode_pair(a, b, Some(8))?];
+        assert!(tokenizer.pad(&batch).ids.iter().all(|&id| id < vocab));
+    }
     let random: Vec<u32> = (0..20).map(|_| rng.random_range(0..vocab)).collect();
     tokenizer.try_decode(&random).map(drop)
 }
 
 fn is_named(error: &Error) -> bool {
-    let Error::Data { place, found, expected } = error else { return false };
+    let (Error::Data { place, found, expected } | Error::Setting { place, found, expected }) = error else {
+        return false;
+    };
     !place.is_empty() && !found.is_empty() && !expected.is_empty()
 }
 

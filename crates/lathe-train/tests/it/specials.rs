@@ -170,3 +170,78 @@ fn prepared_data_keeps_its_own_files() {
     assert_eq!(run(&path("tokenizer.json")), (Some(1), false));
     assert_eq!(run("bytes"), (None, false));
 }
+
+fn numbers<T: TryFrom<u64>>(value: &Value) -> Vec<Option<T>> {
+    let list = value.as_array().expect("a list");
+    list.iter().map(|value| value.as_u64().and_then(|number| number.try_into().ok())).collect()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    numbers(value).into_iter().map(|id| id.expect("a number")).collect()
+}
+
+#[test]
+fn texts_and_pairs_are_those_of_the_library() {
+    for name in FOLDERS {
+        let tokenizer = load(name);
+        let cases = cases(name);
+        let cases = cases["cases"].as_array().expect("a list");
+        assert_eq!(cases.len(), 102);
+        for case in cases {
+            let max_len = case["max_len"].as_u64().map(|len| len as usize);
+            let a = case["a"].as_str().expect("a text");
+            let encoding = match case["b"].as_str() {
+                None => tokenizer.encode_with_specials(a, max_len),
+                Some(b) => tokenizer.encode_pair(a, b, max_len),
+            };
+            let encoding = encoding.unwrap_or_else(|error| panic!("{name}, {case}: {error}"));
+            assert_eq!(encoding.ids, ids(&case["ids"]), "{name}, {case}");
+            assert_eq!(encoding.segments, ids(&case["segments"]), "{name}, {case}");
+            assert_eq!(encoding.texts, numbers(&case["texts"]), "{name}, {case}");
+            assert!(
+                max_len.is_none_or(|most| encoding.ids.len() <= most) && encoding.offsets.len() == encoding.ids.len()
+            );
+            let texts = [a, case["b"].as_str().unwrap_or_default()];
+            for (text, &(start, end)) in encoding.texts.iter().zip(&encoding.offsets) {
+                assert!(text.map_or(end == 0, |text| texts[text as usize].get(start..end).is_some()), "{name}, {case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_are_filled_up_as_by_the_library() {
+    for name in FOLDERS {
+        let (tokenizer, expected) = (load(name), &cases(name)["batch"]);
+        let texts = expected["texts"].as_array().expect("a list");
+        let encode = |pair: &Value| match (pair[0].as_str().expect("a text"), pair[1].as_str()) {
+            (a, None) => tokenizer.encode_with_specials(a, None).expect("encodes"),
+            (a, Some(b)) => tokenizer.encode_pair(a, b, None).expect("encodes"),
+        };
+        let batch: Vec<_> = texts.iter().map(encode).collect();
+        let padded = tokenizer.pad(&batch);
+        let flat = |key: &str| expected[key].as_array().expect("rows").iter().flat_map(ids).collect::<Vec<_>>();
+        assert_eq!((padded.batch, padded.len), (3, expected["ids"][0].as_array().expect("a row").len()));
+        assert_eq!((padded.ids, padded.mask, padded.segments), (flat("ids"), flat("mask"), flat("segments")), "{name}");
+        assert_eq!(tokenizer.pad(&[]).len, 0);
+    }
+}
+
+#[test]
+fn lengths_and_ids_that_cannot_be_are_errors() {
+    let bert = load("bert");
+    assert_eq!(bert.encode_pair("the dog", "the dog", Some(3)).expect("all special").ids, [2, 3, 3]);
+    let error = bert.encode_pair("the dog", "the dog", Some(2)).expect_err("too short").to_string();
+    assert_eq!(error, "max_len: found 2; expected at least 3, for the special tokens");
+    assert!(bert.encode_with_specials("the dog", Some(1)).is_err());
+    let dir = folder("bert", &[]);
+    let path = dir.path().join("tokenizer.json");
+    let text = fs::read_to_string(&path).expect("is there");
+    let mut file: Value = serde_json::from_str(&text).expect("JSON");
+    file["post_processor"]["cls"][1] = json!(4_000_000);
+    fs::write(&path, file.to_string()).expect("written");
+    let tokenizer = Tokenizer::load(dir.path()).expect("loads");
+    assert_eq!(tokenizer.specials().cls, Some(2), "by its name");
+    let error = tokenizer.encode_with_specials("the dog", None).expect_err("no such token").to_string();
+    assert!(error.contains("found the special token 4000000; expected tokens below"), "{error}");
+}
