@@ -81,7 +81,7 @@ impl Iterator for Chunks<'_> {
 }
 
 /// Where to end a piece: as late as can be, but rather in the later half after a line than later within one.
-fn cut(text: &str) -> usize {
+pub(super) fn cut(text: &str) -> usize {
     let mut between_words = None;
     // Backwards: the character after the place, the one before it, and the one before that.
     let mut after: Option<char> = None;

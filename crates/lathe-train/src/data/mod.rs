@@ -1,13 +1,15 @@
 //! What a model is trained on: text files, tokenizers, token files, batches.
 //!
 //! ```text
-//! source -> chunks -> tokenizer -> tokens (a file) -> sampler -> batches
+//! source -> chunks    -> tokenizer -> tokens (a file) -> sampler -> batches
+//!        -> documents -> tokenizer -> a sequence for each
 //! ```
 //!
 //! No text is ever held whole, and no batch depends on the one before it.
 
 mod chunks;
 mod decoder;
+mod documents;
 mod encoding;
 mod guard;
 mod quick;
@@ -20,6 +22,7 @@ mod vocabulary;
 
 pub use chunks::{CHUNK, Chunks};
 pub use decoder::Decoder;
+pub use documents::{Document, DocumentTokens, Documents, Sequence};
 pub use encoding::{Encoding, Padded};
 pub use sampler::{Batch, Sampler, mix, permute};
 pub use source::{BUILTIN_MB, Source};

@@ -237,6 +237,17 @@ impl Tokenizer {
         ids.map_err(cannot_encode)
     }
 
+    /// The first tokens of a text, and where in it each ends. Tokens that share a character end with it.
+    pub(super) fn tokens_with_ends(&self, text: &[u8], tokens: usize) -> Result<Vec<(u32, usize)>> {
+        let Self::Hf(hf) = self else {
+            return Ok(text.iter().map(|&byte| byte.into()).zip(1..).take(tokens).collect());
+        };
+        let text = utf8(text)?;
+        let encoding = guarded(|| hf.inner.encode(text, false)).map_err(cannot_encode)?;
+        let ends = encoding.get_offsets().iter().map(|&(_, end)| end);
+        Ok(encoding.get_ids().iter().copied().zip(ends).take(tokens).collect())
+    }
+
     /// The text of tokens. What is no UTF-8 becomes U+FFFD; what is no token is left out. Where the tokenizer fails,
     /// there is no text; [`Tokenizer::try_decode`] tells why.
     pub fn decode(&self, ids: &[u32]) -> String {

@@ -132,6 +132,7 @@ fn use_all(path: &Path, rng: &mut ChaCha8Rng) -> Result<(), Error> {
     for (a, b) in [(TEXTS[1], TEXTS[2]), (TEXTS[0], TEXTS[3])] {
         let batch = [tokenizer.encode_with_specials(a, Some(8))?, tokenizer.encode_pair(a, b, Some(8))?];
         assert!(tokenizer.pad(&batch).ids.iter().all(|&id| id < vocab));
+        tokenizer.document(b.as_bytes(), 4)?;
     }
     let random: Vec<u32> = (0..20).map(|_| rng.random_range(0..vocab)).collect();
     tokenizer.try_decode(&random).map(drop)

@@ -2,5 +2,6 @@
 
 mod damaged;
 mod data;
+mod documents;
 mod language;
 mod specials;
