@@ -6,6 +6,9 @@
 //! - relative (Transformer-XL): ((q + u) k^T + shift((q + v) r^T)) / sqrt(K), where row p of r stands for the
 //!   distance S - 1 - p, and the shift moves each query's row so that its own place has distance 0.
 //!
+//! With fewer heads of keys and values than of queries (grouped-query attention, Ainslie et al., 2023), query head h
+//! reads the head h / (heads / kv_heads) of keys and values.
+//!
 //! Rows are processed in blocks, and a block looks only at the keys that its rows can see, so a causal mask
 //! saves half of the work.
 
@@ -52,8 +55,10 @@ pub struct Shape {
     pub queries: usize,
     /// S: keys of a sequence, of which the last T are the queries' own places.
     pub keys: usize,
-    /// H
+    /// H: heads of queries.
     pub heads: usize,
+    /// Heads of keys and values, of which the heads of queries are a multiple.
+    pub kv_heads: usize,
     /// K
     pub d_head: usize,
     /// Who sees whom.
@@ -62,6 +67,15 @@ pub struct Shape {
     pub dropout: Dropout,
     /// What products are computed in.
     pub precision: Precision,
+}
+
+impl Shape {
+    /// How many heads of queries read the same keys.
+    fn group(&self) -> usize {
+        let Self { heads, kv_heads, .. } = *self;
+        assert!(kv_heads > 0 && heads.is_multiple_of(kv_heads), "{heads} heads of queries, {kv_heads} of keys");
+        heads / kv_heads
+    }
 }
 
 /// Rows of queries, keys or values: `data` from the first row's first entry on, rows `stride` apart, sequences
@@ -139,22 +153,27 @@ pub struct RelativeGradients<'a> {
     pub dv: &'a mut [f32],
 }
 
-/// The gradients from dout [B * T, A]. dq is [B * T, A], dk and dv are [B * S, A], each with any row stride.
+/// The gradients from dout [B * T, A]. dq is [B * T, A], dk and dv are [B * S, kv_heads * K], each with any row stride.
+/// One thread computes all heads that read the same keys, in their order, so sums over them do not depend on threads.
 pub fn backward(shape: &Shape, inputs: &Inputs<'_>, probabilities: &[f32], dout: &[f32], gradients: Gradients<'_>) {
-    let Shape { batch, queries, keys, heads, d_head, .. } = *shape;
+    let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;
+    let group = shape.group();
     let ends = |n: usize, by: usize| -> Vec<usize> { (1..=n).map(|i| i * by).collect() };
-    let cols = ends(heads, d_head);
-    let dq = gradients.dq.split(&ends(batch, queries), &cols);
-    let dk = gradients.dk.split(&ends(batch, keys), &cols);
-    let dv = gradients.dv.split(&ends(batch, keys), &cols);
-    let mut positional: Vec<Option<HeadRelative>> = dq.iter().map(|_| None).collect();
-    let parts = dq.into_iter().zip(dk).zip(dv).zip(&mut positional).collect();
-    parallel::each(parts, |i, ((((_, _, dq), (_, _, dk)), (_, _, dv)), positional)| {
-        let (b, h) = (i / heads, i % heads);
-        let dout =
-            Mat::with_stride(&dout[b * queries * heads * d_head + h * d_head..], queries, d_head, heads * d_head);
-        let probabilities = &probabilities[i * queries * keys..][..queries * keys];
-        *positional = Head::new(shape, inputs, b, h).backward(probabilities, dout, dq, dk, dv);
+    let dq = gradients.dq.split(&ends(batch, queries), &ends(kv_heads, group * d_head));
+    let dk = gradients.dk.split(&ends(batch, keys), &ends(kv_heads, d_head));
+    let dv = gradients.dv.split(&ends(batch, keys), &ends(kv_heads, d_head));
+    let mut positional: Vec<Option<HeadRelative>> = (0..batch * heads).map(|_| None).collect();
+    let parts = dq.into_iter().zip(dk).zip(dv).zip(positional.chunks_mut(group)).collect();
+    parallel::each(parts, |i, ((((_, _, mut dq), (_, _, mut dk)), (_, _, mut dv)), positional)| {
+        for (g, positional) in positional.iter_mut().enumerate() {
+            let i = i * group + g;
+            let (b, h) = (i / heads, i % heads);
+            let dout =
+                Mat::with_stride(&dout[b * queries * heads * d_head + h * d_head..], queries, d_head, heads * d_head);
+            let probabilities = &probabilities[i * queries * keys..][..queries * keys];
+            let dq = dq.block(0, g * d_head, queries, d_head);
+            *positional = Head::new(shape, inputs, b, h).backward(probabilities, dout, dq, (&mut dk, &mut dv), g > 0);
+        }
     });
     if let Some(RelativeGradients { dr, du, dv }) = gradients.relative {
         // Sums over the batch, in its order.

@@ -207,6 +207,7 @@ impl AbsoluteAttention {
             queries: pass.len,
             keys,
             heads: self.heads,
+            kv_heads: self.heads,
             d_head: self.d_head,
             mask: Mask::Causal,
             dropout: pass.dropout[1].with(self.salt),
@@ -277,7 +278,7 @@ impl Sublayer for AbsoluteAttention {
         let a = self.heads * self.d_head;
         let qkv = self.qkv.composed(graph, input)?.reshape((graph.batch, graph.len, 3 * a))?;
         let [q, k, v] = [0, 1, 2].map(|i| qkv.narrow(2, i * a, a));
-        let context = attention::composed(self.heads, Mask::Causal, [&q?, &k?, &v?], None)?;
+        let context = attention::composed(self.heads, self.heads, Mask::Causal, [&q?, &k?, &v?], None)?;
         self.out.composed(graph, &context.reshape(((), a))?)
     }
 
@@ -329,6 +330,7 @@ impl RelativeAttention {
             queries: pass.len,
             keys,
             heads: self.heads,
+            kv_heads: self.heads,
             d_head: self.d_head,
             mask: self.mask,
             dropout: pass.dropout[1].with(self.salt),
@@ -452,7 +454,8 @@ impl Sublayer for RelativeAttention {
         let distances = graph.distances.as_ref().expect("a transformer_xl has distances");
         let r = self.r.composed(graph, &distances.narrow(0, distances.dim(0)? - keys, keys)?)?;
         let (to_keys, to_positions) = (graph.var(self.u).flatten_all()?, graph.var(self.v).flatten_all()?);
-        let context = attention::composed(self.heads, self.mask, [&q, &k, &v], Some([&r, &to_keys, &to_positions]))?;
+        let context =
+            attention::composed(self.heads, self.heads, self.mask, [&q, &k, &v], Some([&r, &to_keys, &to_positions]))?;
         self.out.composed(graph, &context.reshape(((), a))?)
     }
 

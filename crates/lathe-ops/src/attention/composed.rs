@@ -5,11 +5,18 @@ use crate::loss;
 use candle_core::{D, Result, Tensor};
 
 /// [`forward`](super::forward) as a graph: [B, T, A] from q [B, T, A], k and v [B, S, A], and for relative scores r [S, A], u and v
-/// `[A]`. Every query has to see a key.
-pub fn composed(heads: usize, mask: Mask, [q, k, v]: [&Tensor; 3], relative: Option<[&Tensor; 3]>) -> Result<Tensor> {
+/// `[A]`; with fewer heads of keys and values, k and v are [B, S, kv_heads * K]. Every query has to see a key.
+pub fn composed(
+    heads: usize,
+    kv_heads: usize,
+    mask: Mask,
+    [q, k, v]: [&Tensor; 3],
+    relative: Option<[&Tensor; 3]>,
+) -> Result<Tensor> {
     let (batch, queries, a) = q.dims3()?;
     let keys = k.dim(1)?;
     let d_head = a / heads;
+    let (k, v) = (&repeat(k, kv_heads, heads / kv_heads)?, &repeat(v, kv_heads, heads / kv_heads)?);
     let split = |x: &Tensor| {
         // (B, T, A) -> (B, H, T, K)
         x.reshape((x.dim(0)?, x.dim(1)?, heads, d_head))?.transpose(1, 2)?.contiguous()
@@ -31,6 +38,20 @@ pub fn composed(heads: usize, mask: Mask, [q, k, v]: [&Tensor; 3], relative: Opt
     let scores = (scores / (d_head as f64).sqrt())?.broadcast_add(&seen)?;
     let context = loss::composed_log_softmax(&scores)?.exp()?.matmul(&split(v)?)?;
     context.transpose(1, 2)?.reshape((batch, queries, a))
+}
+
+/// Each head `times` times: (B, S, H K) -> (B, S, H * times * K).
+fn repeat(x: &Tensor, heads: usize, times: usize) -> Result<Tensor> {
+    if times == 1 {
+        return Ok(x.clone());
+    }
+    let (batch, keys, width) = x.dims3()?;
+    let d_head = width / heads;
+    x.reshape((batch, keys, heads, 1, d_head))?.broadcast_as((batch, keys, heads, times, d_head))?.reshape((
+        batch,
+        keys,
+        times * width,
+    ))
 }
 
 /// Moves row i of (B, H, T, S) to the left by T - 1 - i; zeros come after.

@@ -33,6 +33,7 @@ impl<'a> Head<'a> {
     pub fn new(shape: &Shape, inputs: &Inputs<'a>, b: usize, h: usize) -> Self {
         let Shape { queries, keys, heads, d_head, .. } = *shape;
         let q = inputs.q.head(b, h, queries, d_head);
+        let of_keys = h / shape.group();
         let biased = inputs.relative.map(|relative| {
             let with = |bias: &[f32]| {
                 let mut out = Buf::any(queries * d_head);
@@ -48,8 +49,8 @@ impl<'a> Head<'a> {
         Self {
             shape: *shape,
             q,
-            k: inputs.k.head(b, h, keys, d_head),
-            v: inputs.v.head(b, h, keys, d_head),
+            k: inputs.k.head(b, of_keys, keys, d_head),
+            v: inputs.v.head(b, of_keys, keys, d_head),
             r: inputs
                 .relative
                 .map(|relative| Mat::with_stride(&relative.r[h * d_head..], keys, d_head, heads * d_head)),
@@ -163,13 +164,15 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// The gradients of a head's queries, keys and values; where `add`, those of keys and values are added to what
+    /// another head left there.
     pub fn backward(
         &self,
         probabilities: &[f32],
         dout: Mat<'_>,
         mut dq: MatMut<'_>,
-        mut dk: MatMut<'_>,
-        mut dv: MatMut<'_>,
+        (dk, dv): (&mut MatMut<'_>, &mut MatMut<'_>),
+        mut add: bool,
     ) -> Option<HeadRelative> {
         let Shape { queries, keys, d_head, mask, .. } = self.shape;
         let mut ds = Buf::any(BLOCK * keys);
@@ -180,8 +183,7 @@ impl<'a> Head<'a> {
             dv: vec![0.0; d_head],
         });
         let mut moved = Buf::any(if self.r.is_some() { BLOCK * keys } else { 0 });
-        // The last block sees every key, so what it gives is stored, and the others add to it.
-        let mut add = false;
+        // The last block sees every key, so what it gives is stored, unless it is added too, and the others add to it.
         for (first, count, end) in self.blocks().rev() {
             let p = &probabilities[first * keys..(first + count) * keys];
             let dout = dout.rows_from(first, count);

@@ -11,20 +11,20 @@ type Arrays = [Vec<f32>; 6];
 
 fn arrays(shape: &Shape) -> Arrays {
     let a = shape.heads * shape.d_head;
-    let (queries, keys) = (shape.batch * shape.queries * a, shape.batch * shape.keys * a);
+    let (queries, keys) = (shape.batch * shape.queries * a, shape.batch * shape.keys * shape.kv_heads * shape.d_head);
     let numbers = |len: usize, seed: u64| numbers(len, seed).iter().map(|x| 2.0 * x).collect();
     [numbers(queries, 1), numbers(keys, 2), numbers(keys, 3), numbers(shape.keys * a, 4), numbers(a, 5), numbers(a, 6)]
 }
 
 /// The output and all gradients.
 fn fused(shape: &Shape, [q, k, v, r, u, bias]: &Arrays, relative: bool, dout: &[f32]) -> Vec<Vec<f32>> {
-    let Shape { batch, queries, keys, heads, d_head, .. } = *shape;
-    let a = heads * d_head;
+    let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;
+    let (a, kv) = (heads * d_head, kv_heads * d_head);
     fn rows(data: &[f32], stride: usize, len: usize) -> Rows<'_> {
         Rows { data, stride, batch_stride: stride * len }
     }
     let relative = relative.then_some(Relative { r, u, v: bias });
-    let inputs = Inputs { q: rows(q, a, queries), k: rows(k, a, keys), v: rows(v, a, keys), relative };
+    let inputs = Inputs { q: rows(q, a, queries), k: rows(k, kv, keys), v: rows(v, kv, keys), relative };
     let mut out = vec![0.0; q.len()];
     let mut probabilities = vec![f32::NAN; batch * heads * queries * keys];
     attention::forward(shape, &inputs, &mut out, Some(&mut probabilities));
@@ -36,8 +36,8 @@ fn fused(shape: &Shape, [q, k, v, r, u, bias]: &Arrays, relative: bool, dout: &[
     let [dq, dk, dv, dr, du, dbias] = &mut gradients;
     let to = Gradients {
         dq: MatMut::new(dq, batch * queries, a),
-        dk: MatMut::new(dk, batch * keys, a),
-        dv: MatMut::new(dv, batch * keys, a),
+        dk: MatMut::new(dk, batch * keys, kv),
+        dv: MatMut::new(dv, batch * keys, kv),
         relative: relative.is_some().then_some(RelativeGradients { dr, du, dv: dbias }),
     };
     attention::backward(shape, &inputs, &probabilities, dout, to);
@@ -45,20 +45,35 @@ fn fused(shape: &Shape, [q, k, v, r, u, bias]: &Arrays, relative: bool, dout: &[
 }
 
 fn composed(shape: &Shape, arrays: &Arrays, relative: bool, dout: &[f32]) -> Vec<Vec<f32>> {
-    let Shape { batch, queries, keys, heads, d_head, mask, .. } = *shape;
+    let Shape { batch, queries, keys, heads, kv_heads, d_head, mask, .. } = *shape;
     let a = heads * d_head;
     let [q, k, v, r, u, bias] = arrays;
-    let (queries, keys_shape, one) = ([batch, queries, a], [batch, keys, a], [a]);
+    let (queries, keys_shape, one) = ([batch, queries, a], [batch, keys, kv_heads * d_head], [a]);
     let inputs: [(&[f32], &[usize]); 6] =
         [(q, &queries), (k, &keys_shape), (v, &keys_shape), (r, &[keys, a]), (u, &one), (bias, &one)];
     let (out, gradients) = graph(inputs, dout, |[q, k, v, r, u, bias]| {
-        attention::composed(heads, mask, [q, k, v], relative.then_some([r, u, bias]))
+        attention::composed(heads, kv_heads, mask, [q, k, v], relative.then_some([r, u, bias]))
     });
     [vec![out], gradients.to_vec()].concat()
 }
 
 fn shape(batch: usize, queries: usize, keys: usize, heads: usize, d_head: usize, mask: Mask) -> Shape {
-    Shape { batch, queries, keys, heads, d_head, mask, dropout: Dropout::NONE, precision: Precision::F32 }
+    let (dropout, precision) = (Dropout::NONE, Precision::F32);
+    Shape { batch, queries, keys, heads, kv_heads: heads, d_head, mask, dropout, precision }
+}
+
+/// Fused in f32 and in bf16 against composed.
+fn check(shape: &Shape, relative: bool) {
+    let arrays = arrays(shape);
+    let dout = numbers(arrays[0].len(), 7);
+    let expected = composed(shape, &arrays, relative, &dout);
+    // bf16 rounds scores of up to 4 K / sqrt(K) and what follows from them.
+    for (precision, tolerance) in [(Precision::F32, 1e-5), (Precision::Bf16, 0.03)] {
+        let found = fused(&Shape { precision, ..*shape }, &arrays, relative, &dout);
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            close(&format!("{precision} {shape:?} {relative} {i}"), found, expected, tolerance);
+        }
+    }
 }
 
 #[test]
@@ -77,20 +92,50 @@ fn fused_is_composed() {
     for (batch, queries, keys, heads, d_head) in sizes {
         for mask in [Mask::Full, Mask::Causal, Mask::Window(1), Mask::Window(5), Mask::Window(70)] {
             for relative in [false, true] {
-                let shape = shape(batch, queries, keys, heads, d_head, mask);
-                let arrays = arrays(&shape);
-                let dout = numbers(arrays[0].len(), 7);
-                let found = fused(&shape, &arrays, relative, &dout);
-                let expected = composed(&shape, &arrays, relative, &dout);
-                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    close(&format!("{shape:?} {relative} {i}"), found, expected, 1e-5);
-                }
-                // bf16 rounds scores of up to 4 K / sqrt(K) and what follows from them.
-                let found = fused(&Shape { precision: Precision::Bf16, ..shape }, &arrays, relative, &dout);
-                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    close(&format!("bf16 {shape:?} {relative} {i}"), found, expected, 0.03);
-                }
+                check(&shape(batch, queries, keys, heads, d_head, mask), relative);
             }
+        }
+    }
+}
+
+/// Heads of queries that share heads of keys and values, down to one for all.
+#[test]
+fn shared_keys_are_composed() {
+    let sizes = [
+        (1, 1, 1, (2, 1), 1),
+        (2, 3, 3, (2, 1), 3),
+        (1, 1, 17, (6, 2), 5),
+        (2, 17, 33, (6, 3), 5),
+        (1, 65, 65, (4, 1), 17),
+        (2, 130, 193, (4, 2), 3),
+    ];
+    for (batch, queries, keys, (heads, kv_heads), d_head) in sizes {
+        for mask in [Mask::Full, Mask::Causal, Mask::Window(5)] {
+            for relative in [false, true] {
+                check(&Shape { kv_heads, ..shape(batch, queries, keys, heads, d_head, mask) }, relative);
+            }
+        }
+    }
+}
+
+/// The same as if each head of queries had a copy of its keys and values, whose gradients are summed.
+#[test]
+fn shared_keys_are_copies() {
+    let few = Shape { kv_heads: 2, ..shape(2, 70, 70, 6, 5, Mask::Causal) };
+    let many = Shape { kv_heads: 6, ..few };
+    let shared = arrays(&few);
+    let copies = |x: &[f32]| -> Vec<f32> { x.chunks_exact(5).flat_map(|head| [head; 3]).flatten().copied().collect() };
+    let mut copied = shared.clone();
+    [copied[1], copied[2]] = [copies(&shared[1]), copies(&shared[2])];
+    let dout = numbers(shared[0].len(), 7);
+    let (found, expected) = (fused(&few, &shared, true, &dout), fused(&many, &copied, true, &dout));
+    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        if let 2 | 3 = i {
+            let sum = |heads: &[f32]| -> Vec<f32> { (0..5).map(|c| heads.iter().skip(c).step_by(5).sum()).collect() };
+            let sums: Vec<f32> = expected.chunks_exact(15).flat_map(sum).collect();
+            close("gradients of keys and values", found, &sums, 1e-6);
+        } else {
+            assert_eq!(found, expected, "{i}");
         }
     }
 }
@@ -100,8 +145,10 @@ fn same_on_any_number_of_threads() {
     for (relative, precision) in [false, true].into_iter().flat_map(|r| [(r, Precision::F32), (r, Precision::Bf16)]) {
         let dropout = Dropout { probability: 0.1, key: 3 };
         let shape = Shape { dropout, precision, ..shape(3, 65, 193, 3, 17, Mask::Causal) };
-        let arrays = arrays(&shape);
-        let dout = numbers(arrays[0].len(), 7);
-        same_bits("attention", || fused(&shape, &arrays, relative, &dout));
+        for shape in [shape, Shape { kv_heads: 1, ..shape }] {
+            let arrays = arrays(&shape);
+            let dout = numbers(arrays[0].len(), 7);
+            same_bits("attention", || fused(&shape, &arrays, relative, &dout));
+        }
     }
 }
