@@ -9,6 +9,9 @@
 //! With fewer heads of keys and values than of queries (grouped-query attention, Ainslie et al., 2023), query head h
 //! reads the head h / (heads / kv_heads) of keys and values.
 //!
+//! Keys that are padding get a probability of exactly 0, whatever finite numbers stand there, and no gradient. A query
+//! that sees no key at all has an output of zeros and a gradient of zeros.
+//!
 //! Rows are processed in blocks, and a block looks only at the keys that its rows can see, so a causal mask
 //! saves half of the work.
 
@@ -115,6 +118,19 @@ pub struct Inputs<'a> {
     pub k: Rows<'a>,
     pub v: Rows<'a>,
     pub relative: Option<Relative<'a>>,
+    /// [B, S]: true where a key is a real token, false where it is padding; without it all are real.
+    pub padding: Option<&'a [bool]>,
+}
+
+impl<'a> Inputs<'a> {
+    /// Which keys of a sequence are real tokens.
+    fn real(&self, shape: &Shape, b: usize) -> Option<&'a [bool]> {
+        let keys = shape.keys;
+        self.padding.map(|real| {
+            assert_eq!(real.len(), shape.batch * keys, "padding of {} sequences of {keys} keys", shape.batch);
+            &real[b * keys..][..keys]
+        })
+    }
 }
 
 /// out [B * T, A] = attention; `probabilities` [B, H, T, S], if given, are kept for the backward pass.

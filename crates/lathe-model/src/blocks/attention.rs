@@ -219,7 +219,7 @@ impl AbsoluteAttention {
     fn inputs<'a>(&self, pass: &Pass<'_>, qkv: &'a [f32]) -> Inputs<'a> {
         let a = self.heads * self.d_head;
         let rows = |first: usize| Rows { data: &qkv[first * a..], stride: 3 * a, batch_stride: 3 * a * pass.len };
-        Inputs { q: rows(0), k: rows(1), v: rows(2), relative: None }
+        Inputs { q: rows(0), k: rows(1), v: rows(2), relative: None, padding: None }
     }
 }
 
@@ -278,7 +278,7 @@ impl Sublayer for AbsoluteAttention {
         let a = self.heads * self.d_head;
         let qkv = self.qkv.composed(graph, input)?.reshape((graph.batch, graph.len, 3 * a))?;
         let [q, k, v] = [0, 1, 2].map(|i| qkv.narrow(2, i * a, a));
-        let context = attention::composed(self.heads, self.heads, Mask::Causal, [&q?, &k?, &v?], None)?;
+        let context = attention::composed(self.heads, self.heads, Mask::Causal, None, [&q?, &k?, &v?], None)?;
         self.out.composed(graph, &context.reshape(((), a))?)
     }
 
@@ -394,14 +394,14 @@ impl Sublayer for RelativeAttention {
             }
             let r = &cache.positions.as_ref().expect("just made").1;
             let (k, v) = cache.keys_and_values(first, a);
-            let inputs = Inputs { q: queries, k, v, relative: Some(self.relative(pass.params, r)) };
+            let inputs = Inputs { q: queries, k, v, relative: Some(self.relative(pass.params, r)), padding: None };
             attention::forward(&shape, &inputs, &mut context, None);
             cache.forget();
             Buf::default()
         } else {
             let r = self.project_distances(pass, keys);
             let (k, v) = self.keys_and_values(keys, &kv);
-            let inputs = Inputs { q: queries, k, v, relative: Some(self.relative(pass.params, &r)) };
+            let inputs = Inputs { q: queries, k, v, relative: Some(self.relative(pass.params, &r)), padding: None };
             attention::forward(&shape, &inputs, &mut context, pass.keep.then_some(&mut *probabilities));
             r
         };
@@ -423,7 +423,8 @@ impl Sublayer for RelativeAttention {
         let parts = MatMut::new(&mut dkv, rows, 2 * a).split(&[rows], &[a, 2 * a]);
         let [dk, dv] = <[_; 2]>::try_from(parts).unwrap_or_else(|_| unreachable!("two parts")).map(|(_, _, part)| part);
         let (k, v) = self.keys_and_values(keys, &kv);
-        let inputs = Inputs { q: self.queries(pass, &q), k, v, relative: Some(self.relative(pass.params, &r)) };
+        let inputs =
+            Inputs { q: self.queries(pass, &q), k, v, relative: Some(self.relative(pass.params, &r)), padding: None };
         let [du, dv_bias] = grads.add_two(self.u, self.v);
         let relative = Some(RelativeGradients { dr: &mut dr, du, dv: dv_bias });
         let gradients = Gradients { dq: MatMut::new(&mut dq, pass.rows(), a), dk, dv, relative };
@@ -454,8 +455,14 @@ impl Sublayer for RelativeAttention {
         let distances = graph.distances.as_ref().expect("a transformer_xl has distances");
         let r = self.r.composed(graph, &distances.narrow(0, distances.dim(0)? - keys, keys)?)?;
         let (to_keys, to_positions) = (graph.var(self.u).flatten_all()?, graph.var(self.v).flatten_all()?);
-        let context =
-            attention::composed(self.heads, self.heads, self.mask, [&q, &k, &v], Some([&r, &to_keys, &to_positions]))?;
+        let context = attention::composed(
+            self.heads,
+            self.heads,
+            self.mask,
+            None,
+            [&q, &k, &v],
+            Some([&r, &to_keys, &to_positions]),
+        )?;
         self.out.composed(graph, &context.reshape(((), a))?)
     }
 

@@ -5,11 +5,13 @@ use crate::loss;
 use candle_core::{D, Result, Tensor};
 
 /// [`forward`](super::forward) as a graph: [B, T, A] from q [B, T, A], k and v [B, S, A], and for relative scores r [S, A], u and v
-/// `[A]`; with fewer heads of keys and values, k and v are [B, S, kv_heads * K]. Every query has to see a key.
+/// `[A]`; with fewer heads of keys and values, k and v are [B, S, kv_heads * K]. `padding`
+/// is that of [`Inputs`](super::Inputs); without it, every query has to see a key.
 pub fn composed(
     heads: usize,
     kv_heads: usize,
     mask: Mask,
+    padding: Option<&[bool]>,
     [q, k, v]: [&Tensor; 3],
     relative: Option<[&Tensor; 3]>,
 ) -> Result<Tensor> {
@@ -30,13 +32,26 @@ pub fn composed(
             (content + shift(&split(&q.broadcast_add(v)?)?.matmul(&r)?)?)?
         }
     };
-    let seen = (0..queries).flat_map(|i| {
+    // The keys that query i of sequence b sees; without padding all sequences are alike.
+    let seen = |b: usize, i: usize| {
         let (from, to) = mask.range(keys - queries + i, keys);
-        (0..keys).map(move |j| if (from..to).contains(&j) { 0.0 } else { f32::NEG_INFINITY })
-    });
-    let seen = Tensor::from_iter(seen, q.device())?.to_dtype(q.dtype())?.reshape((queries, keys))?;
-    let scores = (scores / (d_head as f64).sqrt())?.broadcast_add(&seen)?;
-    let context = loss::composed_log_softmax(&scores)?.exp()?.matmul(&split(v)?)?;
+        let real = padding.map(|real| &real[b * keys..][..keys]);
+        (0..keys).map(move |j| (from..to).contains(&j) && real.is_none_or(|real| real[j]))
+    };
+    let alike = if padding.is_some() { batch } else { 1 };
+    let rows = || (0..alike * queries).map(|row| (row / queries, row % queries));
+    // A query that sees nothing looks at everything, so that nothing is NaN, and forgets it.
+    let blind: Vec<bool> = rows().map(|(b, i)| padding.is_some() && !seen(b, i).any(|seen| seen)).collect();
+    let hidden = rows()
+        .zip(&blind)
+        .flat_map(|((b, i), &blind)| seen(b, i).map(move |seen| if seen || blind { 0.0 } else { f32::NEG_INFINITY }));
+    let tensor = |x: Vec<f32>| Tensor::new(x, q.device())?.to_dtype(q.dtype())?.reshape((alike, 1, queries, ()));
+    let scores = (scores / (d_head as f64).sqrt())?.broadcast_add(&tensor(hidden.collect())?)?;
+    let mut context = loss::composed_log_softmax(&scores)?.exp()?.matmul(&split(v)?)?;
+    if padding.is_some() {
+        let sighted = blind.iter().map(|&blind| if blind { 0.0 } else { 1.0 });
+        context = context.broadcast_mul(&tensor(sighted.collect())?)?;
+    }
     context.transpose(1, 2)?.reshape((batch, queries, a))
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Head<'a> {
     k: Mat<'a>,
     v: Mat<'a>,
     r: Option<Mat<'a>>,
+    /// Which keys are no padding.
+    real: Option<&'a [bool]>,
     /// q + u and q + v, where scores are relative.
     biased: Option<(Buf, Buf)>,
     scale: f32,
@@ -54,6 +56,7 @@ impl<'a> Head<'a> {
             r: inputs
                 .relative
                 .map(|relative| Mat::with_stride(&relative.r[h * d_head..], keys, d_head, heads * d_head)),
+            real: inputs.real(shape, b),
             biased,
             scale: 1.0 / (d_head as f32).sqrt(),
             dropout: shape.dropout.with((b * heads + h) as u64),
@@ -85,7 +88,7 @@ impl<'a> Head<'a> {
                 *score += dot(with_v, r.row(from + j, 0, d_head));
             }
         }
-        softmax_row(seen, self.scale);
+        self.softmax(seen, from);
         let out = out.row(0, 0, d_head);
         out.fill(0.0);
         for (j, &weight) in seen.iter().enumerate() {
@@ -107,7 +110,7 @@ impl<'a> Head<'a> {
                 let (from, to) = mask.range(keys - queries + first + i, keys);
                 row[..from].fill(0.0);
                 row[to..end].fill(0.0);
-                softmax_row(&mut row[from..to], self.scale);
+                self.softmax(&mut row[from..to], from);
             }
             let weights = if self.dropout.is_none() {
                 Mat::with_stride(block, count, end, keys)
@@ -117,6 +120,14 @@ impl<'a> Head<'a> {
                 Mat::with_stride(&dropped, count, end, keys)
             };
             self.product(out.block(first, 0, count, d_head), weights, self.v.rows_from(0, end), false);
+        }
+    }
+
+    /// Probabilities from the scores of the keys from `from` on.
+    fn softmax(&self, scores: &mut [f32], from: usize) {
+        match self.real {
+            None => softmax_row(scores, self.scale),
+            Some(real) => softmax_real_row(scores, &real[from..], self.scale),
         }
     }
 
@@ -203,6 +214,7 @@ impl<'a> Head<'a> {
                 let (from, to) = mask.range(keys - queries + first + i, keys);
                 ds[..from].fill(0.0);
                 ds[to..end].fill(0.0);
+                // Padding has p = 0, so ds = 0.
                 softmax_backward_row(&p[i * keys + from..i * keys + to], &mut ds[from..to], self.scale);
             }
             let ds_mat = Mat::with_stride(&ds, count, end, keys);
@@ -264,6 +276,27 @@ simd! {
         let most = max(x);
         for x in x.iter_mut() {
             *x = exp::<FUSED>((*x - most) * scale);
+        }
+        let factor = 1.0 / sum(x, |x| x);
+        for x in x.iter_mut() {
+            *x *= factor;
+        }
+    }
+}
+
+simd! {
+    /// softmax(scale * x) in place over what is real, and 0 elsewhere; zeros where nothing is real.
+    fn softmax_real_row(x: &mut [f32], real: &[bool], scale: f32) {
+        for (x, &real) in x.iter_mut().zip(real) {
+            *x = if real { *x } else { f32::NEG_INFINITY };
+        }
+        let most = max(x);
+        if most == f32::NEG_INFINITY {
+            return x.fill(0.0);
+        }
+        for (x, &real) in x.iter_mut().zip(real) {
+            // exp of minus infinity is small, but not 0.
+            *x = if real { exp::<FUSED>((*x - most) * scale) } else { 0.0 };
         }
         let factor = 1.0 / sum(x, |x| x);
         for x in x.iter_mut() {

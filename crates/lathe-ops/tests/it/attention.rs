@@ -17,14 +17,25 @@ fn arrays(shape: &Shape) -> Arrays {
 }
 
 /// The output and all gradients.
-fn fused(shape: &Shape, [q, k, v, r, u, bias]: &Arrays, relative: bool, dout: &[f32]) -> Vec<Vec<f32>> {
+fn fused(shape: &Shape, arrays: &Arrays, relative: bool, dout: &[f32]) -> Vec<Vec<f32>> {
+    padded(shape, arrays, relative, None, dout)
+}
+
+/// As [`fused`], where some keys are padding.
+fn padded(
+    shape: &Shape,
+    [q, k, v, r, u, bias]: &Arrays,
+    relative: bool,
+    padding: Option<&[bool]>,
+    dout: &[f32],
+) -> Vec<Vec<f32>> {
     let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;
     let (a, kv) = (heads * d_head, kv_heads * d_head);
     fn rows(data: &[f32], stride: usize, len: usize) -> Rows<'_> {
         Rows { data, stride, batch_stride: stride * len }
     }
     let relative = relative.then_some(Relative { r, u, v: bias });
-    let inputs = Inputs { q: rows(q, a, queries), k: rows(k, kv, keys), v: rows(v, kv, keys), relative };
+    let inputs = Inputs { q: rows(q, a, queries), k: rows(k, kv, keys), v: rows(v, kv, keys), relative, padding };
     let mut out = vec![0.0; q.len()];
     let mut probabilities = vec![f32::NAN; batch * heads * queries * keys];
     attention::forward(shape, &inputs, &mut out, Some(&mut probabilities));
@@ -44,7 +55,7 @@ fn fused(shape: &Shape, [q, k, v, r, u, bias]: &Arrays, relative: bool, dout: &[
     [vec![out], gradients.to_vec()].concat()
 }
 
-fn composed(shape: &Shape, arrays: &Arrays, relative: bool, dout: &[f32]) -> Vec<Vec<f32>> {
+fn composed(shape: &Shape, arrays: &Arrays, relative: bool, padding: Option<&[bool]>, dout: &[f32]) -> Vec<Vec<f32>> {
     let Shape { batch, queries, keys, heads, kv_heads, d_head, mask, .. } = *shape;
     let a = heads * d_head;
     let [q, k, v, r, u, bias] = arrays;
@@ -52,7 +63,7 @@ fn composed(shape: &Shape, arrays: &Arrays, relative: bool, dout: &[f32]) -> Vec
     let inputs: [(&[f32], &[usize]); 6] =
         [(q, &queries), (k, &keys_shape), (v, &keys_shape), (r, &[keys, a]), (u, &one), (bias, &one)];
     let (out, gradients) = graph(inputs, dout, |[q, k, v, r, u, bias]| {
-        attention::composed(heads, kv_heads, mask, [q, k, v], relative.then_some([r, u, bias]))
+        attention::composed(heads, kv_heads, mask, padding, [q, k, v], relative.then_some([r, u, bias]))
     });
     [vec![out], gradients.to_vec()].concat()
 }
@@ -63,13 +74,13 @@ fn shape(batch: usize, queries: usize, keys: usize, heads: usize, d_head: usize,
 }
 
 /// Fused in f32 and in bf16 against composed.
-fn check(shape: &Shape, relative: bool) {
+fn check(shape: &Shape, relative: bool, padding: Option<&[bool]>) {
     let arrays = arrays(shape);
     let dout = numbers(arrays[0].len(), 7);
-    let expected = composed(shape, &arrays, relative, &dout);
+    let expected = composed(shape, &arrays, relative, padding, &dout);
     // bf16 rounds scores of up to 4 K / sqrt(K) and what follows from them.
     for (precision, tolerance) in [(Precision::F32, 1e-5), (Precision::Bf16, 0.03)] {
-        let found = fused(&Shape { precision, ..*shape }, &arrays, relative, &dout);
+        let found = padded(&Shape { precision, ..*shape }, &arrays, relative, padding, &dout);
         for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
             close(&format!("{precision} {shape:?} {relative} {i}"), found, expected, tolerance);
         }
@@ -92,7 +103,7 @@ fn fused_is_composed() {
     for (batch, queries, keys, heads, d_head) in sizes {
         for mask in [Mask::Full, Mask::Causal, Mask::Window(1), Mask::Window(5), Mask::Window(70)] {
             for relative in [false, true] {
-                check(&shape(batch, queries, keys, heads, d_head, mask), relative);
+                check(&shape(batch, queries, keys, heads, d_head, mask), relative, None);
             }
         }
     }
@@ -112,7 +123,7 @@ fn shared_keys_are_composed() {
     for (batch, queries, keys, (heads, kv_heads), d_head) in sizes {
         for mask in [Mask::Full, Mask::Causal, Mask::Window(5)] {
             for relative in [false, true] {
-                check(&Shape { kv_heads, ..shape(batch, queries, keys, heads, d_head, mask) }, relative);
+                check(&Shape { kv_heads, ..shape(batch, queries, keys, heads, d_head, mask) }, relative, None);
             }
         }
     }
@@ -140,6 +151,93 @@ fn shared_keys_are_copies() {
     }
 }
 
+/// Which keys are real, as several patterns: all, some in no order, the first, the last, and in one sequence none.
+fn paddings(batch: usize, keys: usize) -> Vec<Vec<bool>> {
+    let pattern = |real: &dyn Fn(usize, usize) -> bool| (0..batch * keys).map(|i| real(i / keys, i % keys)).collect();
+    let scattered = numbers(batch * keys, 9);
+    vec![
+        pattern(&|_, _| true),
+        pattern(&|b, j| scattered[b * keys + j] > 0.0),
+        pattern(&|b, j| j < keys.div_ceil(b + 2)),
+        pattern(&|b, j| j >= keys / (b + 2)),
+        pattern(&|b, _| b + 1 < batch),
+    ]
+}
+
+#[test]
+fn padding_is_composed() {
+    let sizes = [
+        (1, 1, 1, (1, 1), 1),
+        (2, 3, 3, (2, 1), 3),
+        (3, 1, 17, (3, 3), 5),
+        (2, 17, 33, (4, 2), 5),
+        (2, 65, 65, (1, 1), 17),
+        (2, 70, 193, (2, 1), 3),
+    ];
+    for (batch, queries, keys, (heads, kv_heads), d_head) in sizes {
+        for mask in [Mask::Full, Mask::Causal, Mask::Window(5), Mask::Window(70)] {
+            for (relative, padding) in paddings(batch, keys).into_iter().flat_map(|p| [(false, p.clone()), (true, p)]) {
+                let shape = Shape { kv_heads, ..shape(batch, queries, keys, heads, d_head, mask) };
+                check(&shape, relative, Some(&padding));
+            }
+        }
+    }
+}
+
+/// Padding changes no bit of anything else, has no gradient, and a query that sees nothing has zeros.
+#[test]
+fn padding_does_not_matter() {
+    for (queries, keys) in [(1, 65), (3, 3), (70, 70), (70, 193)] {
+        for (mask, relative) in [(Mask::Full, false), (Mask::Causal, true), (Mask::Window(20), false)] {
+            for padding in paddings(2, keys) {
+                let shape = Shape { kv_heads: 1, ..shape(2, queries, keys, 2, 5, mask) };
+                let arrays = arrays(&shape);
+                let dout = numbers(arrays[0].len(), 7);
+                let found = padded(&shape, &arrays, relative, Some(&padding), &dout);
+                assert!(found.iter().flatten().all(|x| x.is_finite()));
+                let mut other = arrays.clone();
+                for (array, factor) in [(1, -1e4), (2, 1e6)] {
+                    for (row, _) in padding.iter().enumerate().filter(|(_, real)| !**real) {
+                        other[array][row * 5..][..5].iter_mut().for_each(|x| *x = factor * (*x + 3.0));
+                        for gradients in [&found[2], &found[3]] {
+                            assert!(gradients[row * 5..][..5].iter().all(|x| *x == 0.0));
+                        }
+                    }
+                }
+                assert_eq!(found, padded(&shape, &other, relative, Some(&padding), &dout));
+                let blind = |row: usize| {
+                    let (b, place) = (row / queries, keys - queries + row % queries);
+                    !(0..keys).any(|j| {
+                        let seen = match mask {
+                            Mask::Full => true,
+                            Mask::Causal => j <= place,
+                            Mask::Window(width) => j <= place && place < j + width,
+                        };
+                        seen && padding[b * keys + j]
+                    })
+                };
+                for row in (0..2 * queries).filter(|&row| blind(row)) {
+                    for zeros in [&found[0], &found[1]] {
+                        assert!(zeros[row * 10..][..10].iter().all(|x| *x == 0.0));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where nothing is padding, saying so gives the same bits.
+#[test]
+fn no_padding_is_no_padding() {
+    for queries in [1, 70] {
+        let shape = shape(2, queries, 130, 2, 17, Mask::Causal);
+        let arrays = arrays(&shape);
+        let dout = numbers(arrays[0].len(), 7);
+        let found = padded(&shape, &arrays, false, Some(&[true; 2 * 130]), &dout);
+        assert_eq!(found, fused(&shape, &arrays, false, &dout));
+    }
+}
+
 #[test]
 fn same_on_any_number_of_threads() {
     for (relative, precision) in [false, true].into_iter().flat_map(|r| [(r, Precision::F32), (r, Precision::Bf16)]) {
@@ -149,6 +247,8 @@ fn same_on_any_number_of_threads() {
             let arrays = arrays(&shape);
             let dout = numbers(arrays[0].len(), 7);
             same_bits("attention", || fused(&shape, &arrays, relative, &dout));
+            let padding = &paddings(3, 193)[1];
+            same_bits("padded attention", || padded(&shape, &arrays, relative, Some(padding), &dout));
         }
     }
 }
