@@ -23,6 +23,7 @@ pub mod norm;
 pub mod optim;
 mod parallel;
 mod precision;
+pub mod rope;
 mod simd;
 mod team;
 

@@ -1,6 +1,7 @@
 //! Loops over rows on all threads. Each row is computed by one thread, so results do not depend on how many
 //! there are; sums over rows go through [`sum_rows`], whose order depends on the number of rows alone.
 
+use crate::gemm::MatMut;
 use crate::team;
 use std::mem::ManuallyDrop;
 
@@ -46,6 +47,16 @@ pub(crate) fn rows(data: &mut [f32], width: usize, work: impl Fn(usize, &mut [f3
     let piece = rows_per_piece(data.len() / width, width);
     each(data.chunks_mut(piece * width).collect(), |p, chunk| {
         chunk.chunks_exact_mut(width).enumerate().for_each(|(r, row)| work(p * piece + r, row));
+    });
+}
+
+/// As [`rows`], for a matrix with any row stride.
+pub(crate) fn matrix_rows(matrix: MatMut<'_>, work: impl Fn(usize, &mut [f32]) + Sync) {
+    let (rows, width) = (matrix.rows(), matrix.cols());
+    let piece = rows_per_piece(rows, width);
+    let ends: Vec<usize> = (1..=rows.div_ceil(piece)).map(|p| (p * piece).min(rows)).collect();
+    each(matrix.split(&ends, &[width]), |_, (first, _, mut part)| {
+        (0..part.rows()).for_each(|r| work(first + r, part.row(r, 0, width)));
     });
 }
 

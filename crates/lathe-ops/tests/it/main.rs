@@ -9,6 +9,7 @@ mod mixture;
 mod moe;
 mod norm;
 mod optim;
+mod rope;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 
