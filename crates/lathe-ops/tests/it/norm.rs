@@ -55,3 +55,53 @@ fn same_on_any_number_of_threads() {
         same_bits("norm", || fused(kind, &x, &gamma, &beta, &dy));
     }
 }
+
+/// RMS norm with nothing for beta, from no epsilon to a large one: y, y again from its statistics, and gradients.
+#[test]
+fn rms_norm_has_no_beta() {
+    for eps in [0.0, 1e-12, 1e-6, 1e-5, 0.5] {
+        let kind = NormKind { norm: Norm::Rms, eps };
+        let (rows, width) = (65, 17);
+        let [x, gamma, beta, dy] = inputs(kind, rows, width);
+        assert!(beta.is_empty());
+        let found = fused(kind, &x, &gamma, &[], &dy);
+        let shapes: [&[usize]; 2] = [&[rows, width], &[width]];
+        let (y, [dx, dgamma]) =
+            graph([(&*x, shapes[0]), (&*gamma, shapes[1])], &dy, |[x, g]| kind.composed(x, g, None));
+        for (found, expected) in found.iter().zip([y, dx, dgamma, vec![]]) {
+            close(&format!("eps {eps}"), found, &expected, 1e-5);
+        }
+        let (mut first, mut again, mut stats) = (vec![0.0; x.len()], vec![0.0; x.len()], vec![0.0; 2 * rows]);
+        kind.forward(&x, &gamma, &[], &mut first, &mut stats);
+        kind.again(&x, &gamma, &[], &stats, &mut again);
+        assert_eq!(first, again);
+    }
+}
+
+/// The norm of each head (Qwen3's of queries and keys): [N, H * K] is [N * H, K] with one gamma `[K]`.
+#[test]
+fn each_head_is_a_row() {
+    for kind in KINDS {
+        for (rows, heads, d_head) in [(1, 1, 1), (3, 2, 5), (67, 3, 17), (130, 4, 64)] {
+            let [x, gamma, beta, dy] = inputs(kind, rows * heads, d_head);
+            let found = fused(kind, &x, &gamma, &beta, &dy);
+            let mut expected: Vec<Vec<f32>> = found.iter().map(|found| vec![0.0; found.len()]).collect();
+            for h in 0..heads {
+                let of_head = |i: &usize| i / d_head % heads == h;
+                let places: Vec<usize> = (0..x.len()).filter(of_head).collect();
+                let head = |x: &[f32]| -> Vec<f32> { places.iter().map(|&i| x[i]).collect() };
+                let parts = fused(kind, &head(&x), &gamma, &beta, &head(&dy));
+                for (to, part) in expected[..2].iter_mut().zip(&parts) {
+                    places.iter().zip(part).for_each(|(&i, x)| to[i] = *x);
+                }
+                for (to, part) in expected[2..].iter_mut().zip(&parts[2..]) {
+                    to.iter_mut().zip(part).for_each(|(to, x)| *to += x);
+                }
+            }
+            assert_eq!(found[..2], expected[..2], "rows do not depend on each other");
+            for (found, expected) in found[2..].iter().zip(&expected[2..]) {
+                close("one gamma for all heads", found, expected, 2e-6);
+            }
+        }
+    }
+}
