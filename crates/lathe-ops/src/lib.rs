@@ -25,6 +25,7 @@ mod parallel;
 mod precision;
 pub mod rope;
 mod simd;
+pub mod storage;
 mod team;
 
 pub use precision::{PRECISIONS, Precision};

@@ -10,6 +10,7 @@ mod moe;
 mod norm;
 mod optim;
 mod rope;
+mod storage;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 
