@@ -24,7 +24,7 @@ use crate::Precision;
 use crate::buffer::Buf;
 use crate::dropout::Dropout;
 use crate::gemm::{Mat, MatMut};
-use crate::parallel;
+use crate::{flops, parallel};
 use head::{Head, HeadRelative};
 
 /// Which keys a query sees.
@@ -78,6 +78,11 @@ impl Shape {
         let Self { heads, kv_heads, .. } = *self;
         assert!(kv_heads > 0 && heads.is_multiple_of(kv_heads), "{heads} heads of queries, {kv_heads} of keys");
         heads / kv_heads
+    }
+
+    /// How many products of T by S by K a forward pass is: scores, values, and positions where scores are relative.
+    fn products(&self, inputs: &Inputs<'_>) -> usize {
+        self.batch * self.heads * if inputs.relative.is_some() { 3 } else { 2 }
     }
 }
 
@@ -136,6 +141,7 @@ impl<'a> Inputs<'a> {
 /// out [B * T, A] = attention; `probabilities` [B, H, T, S], if given, are kept for the backward pass.
 pub fn forward(shape: &Shape, inputs: &Inputs<'_>, out: &mut [f32], probabilities: Option<&mut [f32]>) {
     let Shape { batch, queries, keys, heads, d_head, .. } = *shape;
+    flops::add(shape.products(inputs), [queries, keys, d_head]);
     let row_ends: Vec<usize> = (1..=batch).map(|b| b * queries).collect();
     let col_ends: Vec<usize> = (1..=heads).map(|h| h * d_head).collect();
     let parts = MatMut::new(out, batch * queries, heads * d_head).split(&row_ends, &col_ends);
@@ -174,6 +180,7 @@ pub struct RelativeGradients<'a> {
 pub fn backward(shape: &Shape, inputs: &Inputs<'_>, probabilities: &[f32], dout: &[f32], gradients: Gradients<'_>) {
     let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;
     let group = shape.group();
+    flops::add(2 * shape.products(inputs), [queries, keys, d_head]);
     let ends = |n: usize, by: usize| -> Vec<usize> { (1..=n).map(|i| i * by).collect() };
     let dq = gradients.dq.split(&ends(batch, queries), &ends(kv_heads, group * d_head));
     let dk = gradients.dk.split(&ends(batch, keys), &ends(kv_heads, d_head));

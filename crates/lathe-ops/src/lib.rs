@@ -14,6 +14,7 @@ pub mod buffer;
 pub mod cpu;
 pub mod dropout;
 pub mod embedding;
+pub mod flops;
 pub mod gemm;
 pub mod linear;
 pub mod loss;

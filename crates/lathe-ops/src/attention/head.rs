@@ -3,7 +3,7 @@
 use super::{Inputs, Shape};
 use crate::buffer::Buf;
 use crate::dropout::Dropout;
-use crate::gemm::{Mat, MatMut, Rhs, gemm_serial};
+use crate::gemm::{Mat, MatMut, Rhs, gemm_part};
 use crate::simd::{add_scaled, exp, max, simd, sum, sum2};
 
 /// Rows of queries that are processed together.
@@ -133,7 +133,7 @@ impl<'a> Head<'a> {
 
     /// C = A B, or added to C.
     fn product(&self, c: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
-        gemm_serial(c, a, Rhs::new(b, self.shape.precision), accumulate);
+        gemm_part(c, a, Rhs::new(b, self.shape.precision), accumulate);
     }
 
     /// Applies the dropout of this head's probabilities to a block of rows.

@@ -21,7 +21,7 @@ pub(crate) mod tiles;
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
 
-use crate::{Precision, parallel, team};
+use crate::{Precision, flops, parallel, team};
 use kernel::Kernel;
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -172,6 +172,11 @@ pub fn gemm_serial<'b>(c: MatMut<'_>, a: Mat<'_>, b: impl Into<Rhs<'b>>, accumul
     run(c, a, b.into(), accumulate, None, 1);
 }
 
+/// As [`gemm_serial`], for a part of a product whose operations its caller counts.
+pub(crate) fn gemm_part(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool) {
+    compute(c, a, b, accumulate, None, 1);
+}
+
 /// As [`Finish`], with the number of the product first.
 pub type FinishGrouped<'a> = &'a (dyn Fn(usize, usize, usize, &mut [f32]) + Sync);
 
@@ -187,8 +192,9 @@ pub struct Product<'a> {
 /// Several products at once: all are cut into pieces, which the threads share, so that neither many small ones nor
 /// one large one leaves a thread without work.
 pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>>) {
-    let flops = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
-    let piece = (products.iter().map(flops).sum::<usize>() / (6 * team::threads())).max(1 << 16);
+    let terms = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
+    products.iter().for_each(|p| flops::add(1, [p.c.rows(), p.c.cols(), p.a.cols()]));
+    let piece = (products.iter().map(terms).sum::<usize>() / (6 * team::threads())).max(1 << 16);
     let mut buffers: Vec<pack::Borrowed> = products.iter().map(|_| pack::Borrowed::new()).collect();
     let to_pack: Vec<(usize, Rhs<'_>)> = products.iter().map(|p| (p.c.rows(), p.b)).collect();
     parallel::each(to_pack.into_iter().zip(&mut buffers).collect(), |_, ((rows, b), buffer)| {
@@ -227,7 +233,13 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
     });
 }
 
+/// A product, counted.
 fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<Finish<'_>>, threads: usize) {
+    flops::add(1, [c.rows(), c.cols(), a.cols()]);
+    compute(c, a, b, accumulate, finish, threads);
+}
+
+fn compute(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Option<Finish<'_>>, threads: usize) {
     let (m, n, k) = (c.rows(), c.cols(), a.cols());
     assert!(
         a.rows() == m && b.rows() == k && b.cols() == n,
