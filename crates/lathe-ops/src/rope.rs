@@ -90,7 +90,7 @@ impl Rope {
     }
 
     /// Turns rows of heads side by side, [B * T, H * K] with any row stride, in place. `positions` has one entry for
-    /// each row of a sequence, [T], the same for all sequences, or one for each row, [B * T].
+    /// each row of a sequence, `[T]`, the same for all sequences, or one for each row, [B * T].
     pub fn forward(&self, rows: MatMut<'_>, positions: &[usize]) {
         self.turn(rows, positions, 1.0);
     }
