@@ -1,13 +1,34 @@
-//! What a block and a backbone are to everybody who does not compute with them.
+//! What a block is to everybody who does not compute with it.
 //!
-//! A [`BlockKind`] is one idea (attention, feed-forward, ...): its name, its knobs and its cost. A
-//! [`Block`] is one place in a stack: a kind with some of its knobs set. A [`Backbone`] is the frame
-//! that a stack stands in. Which kinds and backbones there are, only a [`Registry`] knows.
+//! A [`BlockKind`] is one idea (attention, feed-forward, ...): its name, its knobs, its role and its cost. A
+//! [`Block`] is one place in a stack: a kind with some of its knobs set. Which kinds there are, only a
+//! [`Registry`](crate::Registry) knows.
 
 use crate::{Cost, Frame, Result, Setting};
+use std::any::Any;
 
 /// The most knobs a block kind may have.
-pub const MAX_KNOBS: usize = 4;
+pub const MAX_KNOBS: usize = 6;
+
+/// What a block does to a sequence, for whoever looks at stacks without knowing single blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Tokens look at other tokens: attention, convolution.
+    MixesTokens,
+    /// Each token is processed by itself: feed-forward, experts.
+    PerToken,
+    /// The output is the input.
+    Identity,
+}
+
+/// Width and length of hidden states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// D
+    pub width: u32,
+    /// T
+    pub len: u64,
+}
 
 /// A kind of block. One file of `lathe-model` implements it for one idea.
 pub trait BlockKind: Sync {
@@ -24,6 +45,28 @@ pub trait BlockKind: Sync {
     fn check(&self, block: &Block, frame: &Frame) -> Result<()>;
     /// What the block costs; `check` has passed.
     fn cost(&self, block: &Block, frame: &Frame, setting: &Setting) -> Cost;
+    /// What it does to a sequence.
+    fn role(&self) -> Role;
+    /// The blocks of this kind that a search may offer in a frame, cheapest first, the frame's own last.
+    fn variants(&self, frame: &Frame) -> Vec<Block>;
+    /// The block without conditional computation that has as many parameters, where this one has any.
+    fn dense(&self, _block: &Block, _frame: &Frame) -> Option<Block> {
+        None
+    }
+    /// Knobs that tell blocks of one frame apart, for short names: so many of the first.
+    fn telling_knobs(&self) -> usize {
+        1
+    }
+    /// Whether the reference implementations of backbones have this block, so that their formats can hold it.
+    fn in_references(&self) -> bool {
+        false
+    }
+    /// Width and length of its output for those of its input.
+    fn reshape(&self, _block: &Block, shape: Shape) -> Shape {
+        shape
+    }
+    /// What makes it compute. This crate has no tensors and passes it on: lathe-model says what it expects.
+    fn builder(&self) -> &'static dyn Any;
 }
 
 /// A number that can be set at a block.
@@ -50,6 +93,8 @@ pub enum Domain {
     },
     /// `true` or `false`, kept as 1 and 0.
     Flag,
+    /// One of these words, kept as its index.
+    Word(&'static [&'static str]),
 }
 
 impl Domain {
@@ -58,6 +103,7 @@ impl Domain {
         match self {
             Self::Int { min, max } => (min..=max).contains(&value),
             Self::Flag => value <= 1,
+            Self::Word(words) => (value as usize) < words.len(),
         }
     }
 
@@ -66,6 +112,7 @@ impl Domain {
         match self {
             Self::Int { min, max } => format!("a whole number from {min} to {max}"),
             Self::Flag => "true or false".into(),
+            Self::Word(words) => format!("one of {}", words.join(", ")),
         }
     }
 
@@ -74,8 +121,14 @@ impl Domain {
         match self {
             Self::Int { .. } => value.to_string(),
             Self::Flag => (value == 1).to_string(),
+            Self::Word(words) => words.get(value as usize).copied().unwrap_or_default().to_string(),
         }
     }
+}
+
+/// A knob's value by its name in a block, or what the kind takes where it is left open.
+pub fn knob(block: &Block, name: &str) -> Option<u32> {
+    block.knobs().find(|(_, knob, _)| knob.name == name)?.2
 }
 
 /// One block of a stack: a kind, and the knobs that are set. Knobs left open take defaults.
@@ -126,77 +179,5 @@ impl std::hash::Hash for Block {
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&crate::notation::print(std::slice::from_ref(self)))
-    }
-}
-
-/// How a backbone tells tokens their place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Positions {
-    /// Transformer-XL: relative to the query, inside attention, over a memory of earlier segments.
-    Relative,
-    /// GPT-2: a learned vector per place, added to the embedding.
-    Learned,
-}
-
-/// The frame of a family of models: what stands around the blocks, and the family's defaults.
-#[derive(Debug)]
-pub struct Backbone {
-    /// Name in the model file.
-    pub key: &'static str,
-    /// One line for lists.
-    pub about: &'static str,
-    /// How tokens know their place.
-    pub positions: Positions,
-    /// Where the norm stands unless the model file says otherwise.
-    pub norm: crate::Norm,
-    /// The non-linearity unless the model file says otherwise.
-    pub activation: crate::Activation,
-    /// Whether a norm follows the last block.
-    pub final_norm: bool,
-    /// Whether a plain output layer has a bias per token.
-    pub output_bias: bool,
-    /// Places of the position table unless the model file says otherwise.
-    pub max_len: u32,
-}
-
-impl Backbone {
-    /// Whether a key of the model file has no effect with it.
-    pub fn ignores(&self, key: &str) -> bool {
-        match self.positions {
-            Positions::Relative => key == "max_len",
-            Positions::Learned => ["mem_len", "clamp_len", "same_length"].contains(&key),
-        }
-    }
-}
-
-impl PartialEq for Backbone {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-/// The kinds of blocks and the backbones there are, each an explicit ordered slice.
-#[derive(Clone, Copy)]
-pub struct Registry {
-    /// Kinds of blocks.
-    pub blocks: &'static [&'static dyn BlockKind],
-    /// Backbones.
-    pub backbones: &'static [&'static Backbone],
-}
-
-impl Registry {
-    /// The kind with this key.
-    pub fn block(&self, key: &str) -> Option<&'static dyn BlockKind> {
-        self.blocks.iter().copied().find(|kind| kind.key() == key)
-    }
-
-    /// The kind with this letter.
-    pub fn letter(&self, letter: char) -> Option<&'static dyn BlockKind> {
-        self.blocks.iter().copied().find(|kind| kind.letter() == Some(letter))
-    }
-
-    /// The backbone with this key.
-    pub fn backbone(&self, key: &str) -> Option<&'static Backbone> {
-        self.backbones.iter().copied().find(|backbone| backbone.key == key)
     }
 }

@@ -90,10 +90,16 @@ impl Error {
             place: place.into(),
             key: shorten(key),
             nearest: nearest(key, known.iter().copied()),
-            known: known.join(", "),
+            known: match known.len().checked_sub(MAX_LISTED) {
+                Some(more @ 1..) => format!("{} and {more} more", known[..MAX_LISTED].join(", ")),
+                _ => known.join(", "),
+            },
         }
     }
 }
+
+/// The most keys that an error lists.
+const MAX_LISTED: usize = 24;
 
 /// Cuts what came from outside so that an error stays one short line.
 pub fn shorten(text: &str) -> String {
@@ -112,25 +118,10 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     }
     candidates
         .into_iter()
-        .map(|c| (edit_distance(word, c), c))
+        .map(|c| (strsim::levenshtein(word, c), c))
         .filter(|&(distance, c)| distance <= c.len().max(3) / 3 + 1)
         .min_by_key(|&(distance, _)| distance)
         .map(|(_, c)| c.to_string())
-}
-
-/// Levenshtein distance, byte by byte.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substitute = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

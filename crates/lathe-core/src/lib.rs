@@ -2,13 +2,14 @@
 //!
 //! - [`notation`]: `(sff)x5 (f)x9`, the one string that describes a stack of blocks.
 //! - [`model`]: the model file, that is the stack plus its frame (widths, embedding, positions).
-//! - [`block`], [`cost`]: what a block is to everybody who does not compute with it.
+//! - [`block`], [`backbone`], [`cost`]: what a block and a family of models are to everybody who does not compute with them.
 //! - [`fields`]: TOML with the place of every value, for errors that name it.
 //! - [`space`]: a model with choices in it, to count, sample, mutate and cross.
 //!
 //! This crate has no tensors, does no I/O beyond strings and knows no single block: the blocks and
 //! the backbones come in through a [`Registry`].
 
+pub mod backbone;
 pub mod block;
 pub mod cost;
 mod error;
@@ -17,10 +18,11 @@ pub mod model;
 pub mod notation;
 pub mod space;
 
-pub use block::{Backbone, Block, BlockKind, Domain, Knob, Positions, Registry};
+pub use backbone::{Backbone, BaseWidths, Defaults, OwnKey, Registry, Segmentation};
+pub use block::{Block, BlockKind, Domain, Knob, Role, Shape, knob};
 pub use cost::{Cost, Setting};
 pub use error::{Error, Result, shorten};
-pub use model::{Activation, Frame, Model, Norm, Spec};
+pub use model::{Activation, Frame, Model, NormPlace, Spec};
 pub use space::{Genome, Sampling, Space};
 
 /// The most blocks an architecture may have.

@@ -1,15 +1,20 @@
 //! The model file: a stack of blocks and the frame around it.
 //!
+//! [`KEYS`] are the keys of every frame; a backbone may have keys of its own ([`Backbone::own_keys`]).
+//!
 //! A [`Spec`] holds what somebody wrote (in TOML, in flags, in a space's choices): some keys of [`KEYS`].
 //! [`Spec::model`] fills in the defaults, checks everything and gives a [`Model`], which is always valid.
 
 use crate::fields::{Document, Field, Fields, int_within, real_within};
-use crate::{Backbone, Block, Error, MAX_INNER, MAX_WIDTH, Positions, Registry, Result, notation};
+use crate::{
+    Backbone, Block, Error, MAX_INNER, MAX_WIDTH, OwnKey, Registry, Result, Segmentation, Setting, Shape, notation,
+};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Where the norm of a block stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Norm {
+pub enum NormPlace {
     /// x + f(norm(x))
     Pre,
     /// norm(x + f(x))
@@ -29,7 +34,7 @@ pub enum Activation {
     Reglu,
 }
 
-const NORMS: &[(&str, Norm)] = &[("pre", Norm::Pre), ("post", Norm::Post)];
+const NORMS: &[(&str, NormPlace)] = &[("pre", NormPlace::Pre), ("post", NormPlace::Post)];
 const ACTIVATIONS: &[(&str, Activation)] = &[
     ("relu", Activation::Relu),
     ("gelu", Activation::Gelu),
@@ -46,7 +51,7 @@ fn name_in<T: Copy + PartialEq>(table: &[(&'static str, T)], value: T) -> &'stat
     row.expect("the table lists every value of its type").0
 }
 
-impl Norm {
+impl NormPlace {
     /// Name in the model file.
     pub fn name(self) -> &'static str {
         name_in(NORMS, self)
@@ -92,33 +97,36 @@ pub struct Key {
 }
 
 const MAX_VOCAB: u32 = 1 << 28;
-const MAX_LEN: u32 = 1 << 24;
+/// The longest segment, window or memory.
+pub const MAX_LEN: u32 = 1 << 24;
+/// Tokens of a segment where nothing is said of it.
+const TGT_LEN: u32 = 192;
 
 /// The keys of the model file.
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
-    Key { name: "backbone", kind: KeyKind::Word, help: "family: transformer_xl, gpt2 or opt" },
+    Key { name: "backbone", kind: KeyKind::Word, help: "family of models; `lathe models` lists them" },
     Key { name: "layers", kind: KeyKind::Word, help: "stack of blocks, e.g. \"(sf)x16\"" },
     Key { name: "d_model", kind: KeyKind::Int(1, MAX_WIDTH), help: "width of the model" },
     Key { name: "vocab", kind: KeyKind::Int(1, MAX_VOCAB), help: "number of tokens" },
     Key { name: "heads", kind: KeyKind::Int(1, MAX_WIDTH), help: "heads of a bare s [d_model / 64]" },
     Key { name: "d_head", kind: KeyKind::Int(1, MAX_WIDTH), help: "width of each head [d_model / heads of the block]" },
     Key { name: "inner", kind: KeyKind::Int(1, MAX_INNER), help: "inner width of a bare f or m [4 * d_model]" },
-    Key { name: "activation", kind: KeyKind::Word, help: "relu, gelu, gelu_tanh, silu, geglu, swiglu or reglu [gelu_tanh for gpt2, relu for the others]" },
-    Key { name: "norm", kind: KeyKind::Word, help: "pre or post [pre for gpt2, post for transformer_xl]" },
+    Key { name: "activation", kind: KeyKind::Word, help: "relu, gelu, gelu_tanh, silu, geglu, swiglu or reglu [the backbone's]" },
+    Key { name: "norm", kind: KeyKind::Word, help: "pre or post [the backbone's]" },
     Key { name: "d_embed", kind: KeyKind::Int(1, MAX_WIDTH), help: "width of the embedding [d_model]" },
     Key { name: "div_val", kind: KeyKind::Int(1, 256), help: "factor by which each further cluster of an adaptive embedding is narrower [1]" },
     Key { name: "cutoffs", kind: KeyKind::Ints(1, u32::MAX), help: "where the clusters of an adaptive softmax end [none: plain softmax]" },
     Key { name: "tie_embeddings", kind: KeyKind::Flag, help: "output weights are the embedding's [true]" },
     Key { name: "tie_projs", kind: KeyKind::Flag, help: "output projections of all clusters but the first are the embedding's [true]" },
     Key { name: "tgt_len", kind: KeyKind::Int(1, MAX_LEN), help: "tokens of a segment [192]" },
-    Key { name: "mem_len", kind: KeyKind::Int(0, MAX_LEN), help: "transformer_xl: tokens remembered before a segment [tgt_len]" },
-    Key { name: "clamp_len", kind: KeyKind::Int(1, MAX_LEN), help: "transformer_xl: distances beyond it count as it [none]" },
-    Key { name: "max_len", kind: KeyKind::Int(1, MAX_LEN), help: "gpt2: learned positions [1024; opt: 2050]" },
+    Key { name: "mem_len", kind: KeyKind::Int(0, MAX_LEN), help: "with a memory: tokens remembered before a segment [tgt_len]" },
+    Key { name: "clamp_len", kind: KeyKind::Int(1, MAX_LEN), help: "with a memory: distances beyond it count as it [none]" },
+    Key { name: "max_len", kind: KeyKind::Int(1, MAX_LEN), help: "without a memory: most tokens of a window [the backbone's]" },
     Key { name: "dropout", kind: KeyKind::Real(0.0, 1.0), help: "dropout [0]" },
     Key { name: "attn_dropout", kind: KeyKind::Real(0.0, 1.0), help: "dropout of attention probabilities [0]" },
     Key { name: "moe_dropout", kind: KeyKind::Real(0.0, 1.0), help: "dropout inside experts [dropout]" },
-    Key { name: "same_length", kind: KeyKind::Flag, help: "transformer_xl: every query sees exactly mem_len tokens back [false]" },
+    Key { name: "same_length", kind: KeyKind::Flag, help: "with a memory: every query sees exactly mem_len tokens back [false]" },
 ];
 
 /// The key of that name.
@@ -189,16 +197,16 @@ pub struct Spec {
 
 impl Spec {
     /// Reads a model file.
-    pub fn from_toml(text: &str) -> Result<Self> {
-        Self::from_fields(&Document::parse(text, "the model file")?.fields())
+    pub fn from_toml(text: &str, registry: &Registry) -> Result<Self> {
+        Self::from_fields(&Document::parse(text, "the model file")?.fields(), registry)
     }
 
     /// Reads a table of model keys.
-    pub fn from_fields(fields: &Fields<'_>) -> Result<Self> {
+    pub fn from_fields(fields: &Fields<'_>, registry: &Registry) -> Result<Self> {
         let mut spec = Self::default();
         for (name, field) in fields.iter() {
-            let Some(key) = key(name) else {
-                let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+            let Some(key) = registry.key(name) else {
+                let known: Vec<_> = registry.keys().map(|key| key.name).collect();
                 return Err(field.unknown(name, &known));
             };
             spec.set(key, key.read(&field)?);
@@ -285,19 +293,32 @@ impl Spec {
     pub(crate) fn frame_unchecked(&self, registry: &Registry) -> Result<Frame> {
         let word = self.required("backbone", self.text("backbone"))?;
         let backbone = registry.backbone(word).ok_or_else(|| {
-            let known: Vec<_> = registry.backbones.iter().map(|backbone| backbone.key).collect();
+            let known: Vec<_> = registry.backbones.iter().map(|backbone| backbone.key()).collect();
             Error::value("backbone", format!("`{word}`"), known.join(", "))
         })?;
-        let relative = backbone.positions == Positions::Relative;
+        let defaults = backbone.defaults();
+        let takes = |key: &str| !backbone.ignored_keys().contains(&key);
         let d_model = self.required("d_model", self.int("d_model"))?;
         let vocab = self.required("vocab", self.int("vocab"))?;
-        let max_len = self.int("max_len").unwrap_or(backbone.max_len);
-        let tgt_len = self.int("tgt_len").unwrap_or(if relative { 192 } else { 192.min(max_len) });
+        let max_len = self.int("max_len").unwrap_or(defaults.max_len);
+        let tgt_len = self.int("tgt_len").unwrap_or(match backbone.segmentation() {
+            Segmentation::Stream => TGT_LEN,
+            Segmentation::Windows => TGT_LEN.min(max_len),
+        });
         let dropout = self.real("dropout").unwrap_or(0.0);
         let cutoffs = match self.get("cutoffs") {
             Some(Value::Ints(list)) => list.iter().copied().filter(|&cutoff| cutoff < vocab).collect(),
             _ => Vec::new(),
         };
+        let mut own = BTreeMap::new();
+        for OwnKey { key, default } in backbone.own_keys() {
+            let value = match (self.get(key.name), default) {
+                (Some(value), _) => Some(value.clone()),
+                (None, Some(default)) => Some(key.parse(default)?),
+                (None, None) => None,
+            };
+            own.extend(value.map(|value| (key.name, value)));
+        }
         Ok(Frame {
             backbone,
             d_model,
@@ -305,32 +326,39 @@ impl Spec {
             heads: self.int("heads").unwrap_or((d_model / 64).max(1)),
             d_head: self.int("d_head"),
             inner: self.int("inner").unwrap_or(4 * d_model),
-            activation: self.choose("activation", ACTIVATIONS)?.unwrap_or(backbone.activation),
-            norm: self.choose("norm", NORMS)?.unwrap_or(backbone.norm),
+            activation: self.choose("activation", ACTIVATIONS)?.unwrap_or(defaults.activation),
+            norm: self.choose("norm", NORMS)?.unwrap_or(defaults.norm),
             d_embed: self.int("d_embed").unwrap_or(d_model),
             div_val: self.int("div_val").unwrap_or(1),
             cutoffs,
             tie_embeddings: self.flag("tie_embeddings").unwrap_or(true),
             tie_projs: self.flag("tie_projs").unwrap_or(true),
             tgt_len,
-            mem_len: if relative { self.int("mem_len").unwrap_or(tgt_len) } else { 0 },
-            clamp_len: self.int("clamp_len").filter(|_| relative),
+            mem_len: if takes("mem_len") { self.int("mem_len").unwrap_or(tgt_len) } else { 0 },
+            clamp_len: self.int("clamp_len").filter(|_| takes("clamp_len")),
             max_len,
             dropout,
             attn_dropout: self.real("attn_dropout").unwrap_or(0.0),
             moe_dropout: self.real("moe_dropout").unwrap_or(dropout),
-            same_length: self.flag("same_length").unwrap_or(false) && relative,
+            same_length: self.flag("same_length").unwrap_or(false) && takes("same_length"),
+            own,
         })
     }
 
     /// The keys that are set, as a model file.
     pub fn to_toml(&self) -> String {
-        KEYS.iter().filter_map(|key| Some(format!("{} = {}\n", key.name, self.get(key.name)?))).collect()
+        self.iter().map(|(name, value)| format!("{name} = {value}\n")).collect()
+    }
+
+    /// The keys that are set with their values: those of [`KEYS`] in their order, then the others by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
+        let common = KEYS.iter().filter_map(|key| Some((key.name, self.get(key.name)?)));
+        common.chain(self.values.iter().filter(|(name, _)| key(name).is_none()).map(|(&name, value)| (name, value)))
     }
 
     /// Keys that are set but mean nothing to the backbone, so that a file can be tried with another one.
     pub fn without_effect(&self, frame: &Frame) -> Vec<&'static str> {
-        self.values.keys().copied().filter(|key| frame.backbone.ignores(key)).collect()
+        self.values.keys().copied().filter(|key| frame.ignores(key)).collect()
     }
 }
 
@@ -338,7 +366,7 @@ impl Spec {
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)]
 pub struct Frame {
-    pub backbone: &'static Backbone,
+    pub backbone: &'static dyn Backbone,
     pub d_model: u32,
     pub vocab: u32,
     pub heads: u32,
@@ -346,7 +374,7 @@ pub struct Frame {
     pub d_head: Option<u32>,
     pub inner: u32,
     pub activation: Activation,
-    pub norm: Norm,
+    pub norm: NormPlace,
     pub d_embed: u32,
     pub div_val: u32,
     /// Ends of all clusters but the last, increasing, below `vocab`.
@@ -362,9 +390,50 @@ pub struct Frame {
     pub attn_dropout: f64,
     pub moe_dropout: f64,
     pub same_length: bool,
+    /// The values of keys that only some backbones have.
+    pub own: BTreeMap<&'static str, Value>,
 }
 
 impl Frame {
+    /// Whether a key of the model file has no effect with the backbone.
+    pub fn ignores(&self, name: &str) -> bool {
+        match key(name) {
+            Some(_) => self.backbone.ignored_keys().contains(&name),
+            None => !self.backbone.own_keys().iter().any(|own| own.key.name == name),
+        }
+    }
+
+    /// Whether segments of a text follow each other, each after a memory of those before.
+    pub fn has_memory(&self) -> bool {
+        self.backbone.segmentation() == Segmentation::Stream
+    }
+
+    /// Most tokens of a pass: of a segment, or of a window.
+    pub fn window(&self) -> u32 {
+        if self.has_memory() { self.tgt_len } else { self.max_len }
+    }
+
+    /// The number of a key that only some backbones have.
+    pub fn real(&self, name: &str) -> Option<f64> {
+        match self.own.get(name) {
+            Some(Value::Real(x)) => Some(*x),
+            _ => None,
+        }
+    }
+
+    /// The flag of a key that only some backbones have; false where they have it not.
+    pub fn flag(&self, name: &str) -> bool {
+        self.own.get(name) == Some(&Value::Flag(true))
+    }
+
+    /// The word of a key that only some backbones have.
+    pub fn word(&self, name: &str) -> Option<&str> {
+        match self.own.get(name) {
+            Some(Value::Word(word)) => Some(word),
+            _ => None,
+        }
+    }
+
     /// The value of a whole-number key of the model file, if it has one and means something to the backbone.
     pub fn int(&self, name: &str) -> Option<u32> {
         match self.get(name) {
@@ -376,9 +445,11 @@ impl Frame {
     /// The value of a key of the model file; `layers` is not the frame's.
     fn get(&self, name: &str) -> Option<Value> {
         let word = |word: &str| Some(Value::Word(word.into()));
-        let relative = self.backbone.positions == Positions::Relative;
+        if self.backbone.ignored_keys().contains(&name) {
+            return None;
+        }
         match name {
-            "backbone" => word(self.backbone.key),
+            "backbone" => word(self.backbone.key()),
             "d_model" => Some(Value::Int(self.d_model)),
             "vocab" => Some(Value::Int(self.vocab)),
             "heads" => Some(Value::Int(self.heads)),
@@ -392,19 +463,19 @@ impl Frame {
             "tie_embeddings" => Some(Value::Flag(self.tie_embeddings)),
             "tie_projs" => Some(Value::Flag(self.tie_projs)),
             "tgt_len" => Some(Value::Int(self.tgt_len)),
-            "mem_len" => relative.then_some(Value::Int(self.mem_len)),
+            "mem_len" => Some(Value::Int(self.mem_len)),
             "clamp_len" => self.clamp_len.map(Value::Int),
-            "max_len" => (!relative).then_some(Value::Int(self.max_len)),
+            "max_len" => Some(Value::Int(self.max_len)),
             "dropout" => Some(Value::Real(self.dropout)),
             "attn_dropout" => Some(Value::Real(self.attn_dropout)),
             "moe_dropout" => Some(Value::Real(self.moe_dropout)),
-            "same_length" => relative.then_some(Value::Flag(self.same_length)),
-            _ => None,
+            "same_length" => Some(Value::Flag(self.same_length)),
+            name => self.own.get(name).cloned(),
         }
     }
 
     /// Whether the keys fit each other.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.cutoffs.windows(2).any(|pair| pair[0] >= pair[1]) {
             return Err(Error::value("cutoffs", format!("{:?}", self.cutoffs), "numbers that increase"));
         }
@@ -414,7 +485,7 @@ impl Frame {
             let found = format!("d_embed {} / div_val {}^{clusters}", self.d_embed, self.div_val);
             return Err(Error::value("div_val", found, "a width of at least 1 for the last cluster"));
         }
-        if self.backbone.positions == Positions::Learned && self.tgt_len > self.max_len {
+        if !self.has_memory() && self.tgt_len > self.max_len {
             let expected = format!("at most max_len, which is {}", self.max_len);
             return Err(Error::value("tgt_len", self.tgt_len, expected));
         }
@@ -428,7 +499,7 @@ impl Frame {
         if self.heads > self.d_model {
             return Err(Error::value("heads", self.heads, format!("at most d_model, which is {}", self.d_model)));
         }
-        Ok(())
+        self.backbone.check(self)
     }
 }
 
@@ -451,6 +522,21 @@ impl Model {
         Ok(Self { frame, blocks })
     }
 
+    /// Each block with the frame and the setting that it stands in: those of the model until a block changes width or
+    /// length.
+    pub fn placed<'a>(&'a self, setting: Setting) -> impl Iterator<Item = (&'a Block, Cow<'a, Frame>, Setting)> {
+        let (mut frame, mut setting) = (Cow::Borrowed(&self.frame), setting);
+        self.blocks.iter().map(move |block| {
+            let here = (block, frame.clone(), setting);
+            let shape = block.kind.reshape(block, Shape { width: frame.d_model, len: setting.tgt_len });
+            if shape.width != frame.d_model {
+                frame.to_mut().d_model = shape.width;
+            }
+            setting.tgt_len = shape.len;
+            here
+        })
+    }
+
     /// The stack in the notation.
     pub fn layers(&self) -> String {
         notation::print(&self.blocks)
@@ -459,7 +545,7 @@ impl Model {
     /// Every key with its value, as a spec that gives this model again.
     pub fn spec(&self) -> Spec {
         let mut spec = Spec::default();
-        for key in KEYS {
+        for key in KEYS.iter().chain(self.frame.backbone.own_keys().iter().map(|own| &own.key)) {
             let value = match key.name {
                 "layers" => Some(Value::Word(self.layers())),
                 name => self.frame.get(name),

@@ -3,13 +3,16 @@
 //! where candle is told to keep the graph of gradients (`CANDLE_GRAD_DO_NOT_DETACH=1` in the environment), products
 //! with the Hessian.
 
-use crate::ends::distances;
+use crate::body::Training;
+use crate::build;
+use crate::context::{Context, Shared};
 use crate::layer::LayerState;
-use crate::network::{Network, Training};
+use crate::network::Network;
 use crate::params::ParamId;
+use crate::stem::Input;
 use candle_core::{DType, Device, Result, Tensor, Var};
-use lathe_core::Positions;
-use lathe_ops::{embedding, loss};
+use lathe_ops::dropout::Dropout;
+use lathe_ops::loss;
 use std::cell::RefCell;
 
 /// A network whose weights are variables of candle.
@@ -52,14 +55,19 @@ pub struct Trace {
 }
 
 /// What a pass has in common for all layers.
-pub(crate) struct Graph<'a> {
+pub struct Graph<'a> {
     vars: &'a [Var],
     /// B
     pub batch: usize,
     /// T
     pub len: usize,
-    /// transformer_xl: the embedded distances [M + T, D], farthest first.
-    pub distances: Option<Tensor>,
+    /// Tokens before the first.
+    pub position: usize,
+    /// [B, T], false for padding; `None` where every token is real.
+    pub mask: Option<Vec<bool>>,
+    context: Context,
+    dtype: DType,
+    device: Device,
     balances: RefCell<Vec<Tensor>>,
     activations: RefCell<Vec<Activation>>,
     inner: RefCell<Vec<Tensor>>,
@@ -74,6 +82,16 @@ impl Activation {
 }
 
 impl Graph<'_> {
+    /// What the backbone has of a type for blocks that ask for it.
+    pub fn get<T: Shared>(&self) -> Option<&T> {
+        self.context.get()
+    }
+
+    /// Numbers as rows of a width.
+    pub fn rows(&self, numbers: &[f32], width: usize) -> Result<Tensor> {
+        Tensor::from_slice(numbers, ((), width), &self.device)?.to_dtype(self.dtype)
+    }
+
     /// A parameter.
     pub fn var(&self, id: ParamId) -> &Tensor {
         &self.vars[id.0]
@@ -101,7 +119,7 @@ impl<'a> Composed<'a> {
     /// The weights that the network has now, as f32 or f64 on a device.
     pub fn new(network: &'a Network, dtype: DType, device: &Device) -> Result<Self> {
         let var = |param: &crate::Param| {
-            let weights = Tensor::from_slice(&param.data, param.shape.as_slice(), device)?;
+            let weights = Tensor::from_slice(&param.read(), param.shape.as_slice(), device)?;
             Var::from_tensor(&weights.to_dtype(dtype)?)
         };
         let vars = network.params().iter().map(var).collect::<Result<_>>()?;
@@ -113,7 +131,7 @@ impl<'a> Composed<'a> {
         self.network.params().iter().map(|param| param.name.as_str()).zip(&self.vars)
     }
 
-    /// The state to begin with, as [`Network::memory`].
+    /// The state to begin with, as [`Network::init_memory`].
     pub fn memory(&self, batch: usize) -> Result<ComposedState> {
         let width = self.network.model.frame.d_model as usize;
         let memory = |state: LayerState| match state {
@@ -123,86 +141,95 @@ impl<'a> Composed<'a> {
             }
             _ => Ok(None),
         };
-        let memories = self.network.layers.iter().map(|layer| memory(layer.memory(batch))).collect::<Result<_>>()?;
+        let memories = self.network.init_memory(batch).layers.into_iter().map(memory).collect::<Result<_>>()?;
         Ok(ComposedState { memories, position: 0 })
     }
 
-    fn graph(&self, batch: usize, len: usize) -> Result<Graph<'_>> {
+    fn graph(&self, batch: usize, len: usize, position: usize, mask: Option<&[bool]>) -> Graph<'_> {
         let frame = &self.network.model.frame;
-        let distances = (frame.backbone.positions == Positions::Relative)
-            .then(|| {
-                let distances = distances(frame, frame.mem_len as usize + len);
-                Tensor::from_slice(&distances, ((), frame.d_model as usize), &self.device)?.to_dtype(self.dtype)
-            })
-            .transpose()?;
+        let context = build::of_backbone(frame.backbone).context(frame, len, Dropout::NONE);
         let (balances, activations, inner) = Default::default();
-        Ok(Graph { vars: &self.vars, batch, len, distances, balances, activations, inner })
+        Graph {
+            vars: &self.vars,
+            batch,
+            len,
+            position,
+            mask: mask.map(<[bool]>::to_vec),
+            context,
+            dtype: self.dtype,
+            device: self.device.clone(),
+            balances,
+            activations,
+            inner,
+        }
     }
 
     /// The hidden states after the last norm, of embedded tokens.
-    fn hidden(&self, graph: &Graph<'_>, mut x: Tensor, state: &mut ComposedState) -> Result<Tensor> {
-        let network = self.network;
-        if let Some(positions) = network.ends.positions {
-            let tokens = graph.batch * graph.len;
-            let places: Vec<u32> = (0..tokens).map(|i| (state.position + i % graph.len) as u32).collect();
-            x = (x + embedding::composed(graph.var(positions), &places, 1.0)?)?;
-        }
-        for (layer, memory) in network.layers.iter().zip(&mut state.memories) {
-            x = layer.composed(graph, &x, memory)?;
+    fn hidden(
+        &self,
+        graph: &Graph<'_>,
+        x: Tensor,
+        segments: Option<&[u32]>,
+        state: &mut ComposedState,
+    ) -> Result<Tensor> {
+        let body = &self.network.body;
+        let mut x = body.stem.composed_enter(graph, x, segments)?;
+        for (slot, memory) in body.stack.slots.iter().zip(&mut state.memories) {
+            if let Some(layer) = &slot[0].layer {
+                x = layer.composed(graph, &x, memory)?;
+            }
         }
         state.position += graph.len;
-        if let Some(norm) = network.ends.final_norm {
-            x = norm.composed(graph, &x)?;
+        match &body.top.norm {
+            Some(norm) => norm.composed(graph, &x),
+            None => Ok(x),
         }
-        Ok(x)
     }
 
     /// As [`Network::logits`].
-    pub fn logits(&self, ids: &[u32], batch: usize, state: &mut ComposedState) -> Result<Tensor> {
-        let graph = self.graph(batch, ids.len() / batch)?;
-        let embedded = self.network.ends.embedding.composed(&graph, ids)?;
-        self.network.ends.head.composed(&graph, &self.hidden(&graph, embedded, state)?)
+    pub fn logits(&self, input: &Input<'_>, state: &mut ComposedState) -> Result<Tensor> {
+        let graph = self.graph(input.batch, input.len(), state.position, input.mask);
+        let embedded = self.network.body.stem.composed_embed(&graph, input.ids)?;
+        self.network.body.head().composed(&graph, &self.hidden(&graph, embedded, input.segments, state)?)
     }
 
-    /// The logits of the output's first cluster, before any softmax, for one sequence of `len` tokens whose embeddings
-    /// (and, in a transformer_xl, distances) are all 1, without a memory.
+    /// The logits of the output's first cluster, before any softmax, for one sequence of `len` tokens whose embeddings,
+    /// and whatever else the backbone has for its blocks, are all 1, without a memory.
     pub fn logits_of_ones(&self, len: usize) -> Result<Tensor> {
         let width = self.network.model.frame.d_model as usize;
-        let mut graph = self.graph(1, len)?;
-        graph.distances = graph.distances.map(|distances| distances.ones_like()).transpose()?;
+        let mut graph = self.graph(1, len, 0, None);
+        graph.context.fill(1.0);
         let ones = Tensor::ones((len, width), self.dtype, &self.device)?;
-        let memories = vec![None; self.network.layers.len()];
-        let hidden = self.hidden(&graph, ones, &mut ComposedState { memories, position: 0 })?;
-        self.network.ends.head.composed_first(&graph, &hidden)
+        let memories = vec![None; self.network.body.stack.slots.len()];
+        let hidden = self.hidden(&graph, ones, None, &mut ComposedState { memories, position: 0 })?;
+        self.network.body.head().composed_first(&graph, &hidden)
     }
 
     /// The number whose gradients [`Network::train`] adds up without dropout: `scale` times the losses of all targets,
     /// and the balance losses; and what each block added on the way.
     pub fn loss(
         &self,
-        ids: &[u32],
+        input: &Input<'_>,
         targets: &[u32],
-        batch: usize,
         state: &mut ComposedState,
         training: &Training,
     ) -> Result<(Tensor, Vec<Activation>)> {
-        let trace = self.trace(ids, targets, batch, state, training)?;
+        let trace = self.trace(input, targets, state, training)?;
         Ok((trace.loss, trace.activations))
     }
 
     /// As [`Self::loss`], with all that the pass went through.
     pub fn trace(
         &self,
-        ids: &[u32],
+        input: &Input<'_>,
         targets: &[u32],
-        batch: usize,
         state: &mut ComposedState,
         training: &Training,
     ) -> Result<Trace> {
-        let graph = self.graph(batch, ids.len() / batch)?;
-        let (x, embedded) = Activation::new(self.network.ends.embedding.composed(&graph, ids)?)?;
-        let hidden = self.hidden(&graph, x, state)?;
-        let logits = self.network.ends.head.composed(&graph, &hidden)?;
+        let graph = self.graph(input.batch, input.len(), state.position, input.mask);
+        let (x, embedded) = Activation::new(self.network.body.stem.composed_embed(&graph, input.ids)?)?;
+        let hidden = self.hidden(&graph, x, input.segments, state)?;
+        let logits = self.network.body.head().composed(&graph, &hidden)?;
         let mut loss = (loss::composed(&logits, targets)?.sum_all()? * f64::from(training.scale))?;
         for balance in graph.balances.take() {
             loss = (loss + balance * f64::from(training.balance))?;

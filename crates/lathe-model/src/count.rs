@@ -1,7 +1,7 @@
 //! The exact cost of a model, in total and by kind of block.
 
 use crate::blocks::BLOCKS;
-use crate::embedding;
+use crate::build;
 use lathe_core::{Cost, Model, Setting};
 
 /// What a model costs, counted.
@@ -52,23 +52,22 @@ pub fn count(model: &Model, setting: &Setting) -> Counts {
     let frame = &model.frame;
     let mut kinds: Vec<(&'static str, Cost)> = BLOCKS.iter().map(|kind| (kind.key(), Cost::default())).collect();
     let mut blocks = Cost::default();
-    for block in &model.blocks {
-        let cost = block.kind.cost(block, frame, setting);
+    for (block, frame, setting) in model.placed(*setting) {
+        let cost = block.kind.cost(block, &frame, &setting);
         blocks += cost;
         let key = block.kind.key();
         if let Some((_, sum)) = kinds.iter_mut().find(|(known, _)| *known == key) {
             *sum += cost;
         }
     }
-    let embedding = embedding::cost(frame, setting);
-    let final_norm = if frame.backbone.final_norm { 2 * u64::from(frame.d_model) } else { 0 };
+    let around = build::of_backbone(frame.backbone).frame_cost(frame, setting);
     Counts {
-        norm_params: blocks.norm_params + final_norm,
-        embedding_params: embedding.params,
-        position_params: embedding.position,
-        output_flops: embedding.output_flops,
-        output_full_flops: embedding.output_full_flops,
-        activation_bytes: blocks.activation_bytes + embedding.activation_bytes,
+        norm_params: blocks.norm_params + around.norm,
+        embedding_params: around.params,
+        position_params: around.position,
+        output_flops: around.output_flops,
+        output_full_flops: around.output_full_flops,
+        activation_bytes: blocks.activation_bytes + around.activation_bytes,
         kinds,
         blocks,
     }

@@ -1,6 +1,6 @@
 //! Design rules: stacks that need no search.
 
-use lathe_core::{Error, MAX_BLOCKS, Result};
+use lathe_core::{BaseWidths, Error, MAX_BLOCKS, Registry, Result};
 
 /// PAR (Mandava et al., 2020): of n blocks, round(n / p) are attention, spread evenly over the first two
 /// thirds; the rest is feed-forward. `(sff)x5 (f)x9` for n = 24, p = 5.
@@ -51,12 +51,13 @@ pub struct Scaled {
 }
 
 /// Layer-scaled baseline: `(sf)xN` of Transformer-XL Base's or GPT-2 small's widths.
-pub fn scaled(backbone: &str, layers: usize) -> Result<Scaled> {
+pub fn scaled(backbone: &str, layers: usize, registry: &Registry) -> Result<Scaled> {
     check("layers", layers, MAX_BLOCKS / 2)?;
-    let (d_model, heads, inner) = match backbone {
-        "transformer_xl" => (512, 8, 2048),
-        "gpt2" => (768, 12, 3072),
-        other => return Err(Error::value("backbone", format!("`{other}`"), "transformer_xl, gpt2")),
+    let Some(BaseWidths { d_model, heads, inner }) = registry.backbone(backbone).and_then(|known| known.base_widths())
+    else {
+        let known = registry.backbones.iter().filter(|known| known.base_widths().is_some()).map(|known| known.key());
+        let expected = known.collect::<Vec<_>>().join(", ");
+        return Err(Error::value("backbone", format!("`{backbone}`"), expected));
     };
     Ok(Scaled { layers: "sf".repeat(layers), d_model, heads, inner })
 }

@@ -5,30 +5,19 @@
 //! cluster together with one row per further cluster, and a further cluster only where its row is likely.
 //! Without cutoffs there is one cluster, which makes it a plain softmax.
 
+use crate::build::FrameCost;
 use crate::composed::Graph;
-use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
+use crate::linear::{Layout, Linear};
+use crate::params::{Builder, Grads, Init, ParamId, Params};
 use candle_core::{Result, Tensor};
-use lathe_core::{Frame, Positions, Setting};
+use lathe_core::{Frame, Setting};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::embedding as ops;
 
-/// What embedding and output layer cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EmbeddingCost {
-    /// Parameters, learned positions among them.
-    pub params: u64,
-    /// Learned positions.
-    pub position: u64,
-    /// FLOPs of the output: the first cluster and the rows of the others.
-    pub output_flops: u128,
-    /// FLOPs of the output with every cluster evaluated.
-    pub output_full_flops: u128,
-    /// f32 bytes of the embedded tokens and of the logits of all tokens.
-    pub activation_bytes: u128,
-}
-
-pub(crate) fn cost(frame: &Frame, setting: &Setting) -> EmbeddingCost {
+/// What an embedding of tokens and its output layer cost, with a bias per token where it is `biased`; without positions
+/// and norms.
+pub fn cost(frame: &Frame, setting: &Setting, biased: bool) -> FrameCost {
     let (d, vocab, d_embed) = (u64::from(frame.d_model), u64::from(frame.vocab), u64::from(frame.d_embed));
     let rows = frame.cutoffs.len() as u64; // C
     let projected = projected(frame);
@@ -52,7 +41,7 @@ pub(crate) fn cost(frame: &Frame, setting: &Setting) -> EmbeddingCost {
     let input_projections = if frame.div_val == 1 { d * d_embed } else { projections };
 
     let mut params = weights + if projected { input_projections } else { 0 };
-    if frame.backbone.output_bias || rows > 0 || projected {
+    if biased || rows > 0 || projected {
         params += vocab + rows * d_embed + rows;
     }
     if projected {
@@ -61,30 +50,25 @@ pub(crate) fn cost(frame: &Frame, setting: &Setting) -> EmbeddingCost {
     if !frame.tie_embeddings {
         params += weights;
     }
-    let position = match frame.backbone.positions {
-        Positions::Learned => u64::from(frame.max_len) * d,
-        Positions::Relative => 0,
-    };
-
     let head = u64::from(frame.cutoffs.first().copied().unwrap_or(frame.vocab)) + rows;
     let project = if projected { u128::from(d) * u128::from(d_embed) } else { 0 };
     let output = 2 * (project + u128::from(d_embed) * u128::from(head));
-    EmbeddingCost {
-        params: params + position,
-        position,
+    FrameCost {
+        params,
         output_flops: setting.tokens() * output,
         output_full_flops: setting.tokens() * (output + tail_flops),
         activation_bytes: setting.tokens() * 4 * (u128::from(d) + u128::from(vocab + rows)),
+        ..FrameCost::default()
     }
 }
 
 /// Whether embeddings are projected to the width of the model.
-pub(crate) fn projected(frame: &Frame) -> bool {
+pub fn projected(frame: &Frame) -> bool {
     frame.div_val > 1 || frame.d_embed != frame.d_model
 }
 
 /// First token, number of tokens and width of each cluster.
-pub(crate) fn clusters(frame: &Frame) -> Vec<(usize, usize, usize)> {
+pub fn clusters(frame: &Frame) -> Vec<(usize, usize, usize)> {
     let ends = frame.cutoffs.iter().chain([&frame.vocab]);
     let mut start = 0;
     let mut width = frame.d_embed as usize;
@@ -98,55 +82,73 @@ pub(crate) fn clusters(frame: &Frame) -> Vec<(usize, usize, usize)> {
 }
 
 /// The embedding at work: a table per cluster (one for all where they are equally wide), and projections.
-pub(crate) struct Embedding {
+pub struct Embedding {
     tables: Vec<Table>,
     width: usize,
     scale: f32,
     precision: Precision,
 }
 
-pub(crate) struct Table {
+/// The rows of one cluster, or of all where they are equally wide.
+pub struct Table {
     first: usize,
     count: usize,
     width: usize,
+    /// [n, e]
     pub weight: ParamId,
     /// [D, e], shared with the output where that is tied.
     pub projection: Option<ParamId>,
 }
 
-/// How far the values of a projection between model and embedding deviate at first: as the reference has it, where there is
-/// one. It has no gpt2 whose one table is narrower or wider than the model; there vectors and logits begin as large as
-/// without a projection, for smaller ones were seen to learn much later.
-pub fn projection_deviation(frame: &Frame, width: usize, reference: f32) -> f32 {
-    let scaled = frame.backbone.positions == Positions::Relative || frame.div_val > 1 || !frame.cutoffs.is_empty();
-    if scaled { reference } else { 1.0 / (width as f32).sqrt() }
+/// What a backbone calls its embedding, and how it draws it.
+#[derive(Debug, Clone, Copy)]
+pub struct EmbeddingStyle {
+    /// The name of a table that is one for all tokens and as wide as the model, where the backbone has one for it.
+    pub plain: Option<&'static str>,
+    /// What the names of all other tables and of projections begin with.
+    pub prefix: &'static str,
+    /// Whether vectors are multiplied by sqrt(D) even without clusters.
+    pub scaled: bool,
+}
+
+impl EmbeddingStyle {
+    fn is_scaled(&self, frame: &Frame) -> bool {
+        self.scaled || adaptive(frame)
+    }
+
+    /// How far the values of a projection between model and embedding deviate at first: as the reference has it, where
+    /// there is one. None has one table that is narrower or wider than the model; there vectors and logits begin as
+    /// large as without a projection, for smaller ones were seen to learn much later.
+    pub fn projection_deviation(&self, frame: &Frame, width: usize, reference: f32) -> f32 {
+        if self.is_scaled(frame) { reference } else { 1.0 / (width as f32).sqrt() }
+    }
+}
+
+/// Whether the vocabulary is cut into clusters.
+pub fn adaptive(frame: &Frame) -> bool {
+    frame.div_val > 1 || !frame.cutoffs.is_empty()
 }
 
 impl Embedding {
-    pub fn new(frame: &Frame, builder: &mut Builder) -> Self {
+    /// The tables of a frame, by the names of a backbone.
+    pub fn new(frame: &Frame, style: &EmbeddingStyle, builder: &mut Builder) -> Self {
         let d = frame.d_model as usize;
-        let adaptive = frame.div_val > 1 || !frame.cutoffs.is_empty();
-        let relative = frame.backbone.positions == Positions::Relative;
         let list = match frame.div_val {
             1 => vec![(0, frame.vocab as usize, frame.d_embed as usize)],
             _ => clusters(frame),
         };
-        let plain = !relative && !adaptive && !projected(frame);
-        let name = |i: usize| match (plain, relative) {
-            (true, _) => "transformer.wte.weight".to_string(),
-            (_, true) => format!("transformer.word_emb.emb_layers.{i}.weight"),
-            _ => format!("transformer.wte.emb_layers.{i}.weight"),
-        };
-        let folder = if relative { "word_emb" } else { "wte" };
+        let plain = style.plain.filter(|_| !adaptive(frame) && !projected(frame));
+        let prefix = style.prefix;
         let tables = list.into_iter().enumerate().map(|(i, (first, count, width))| {
-            let weight = builder.param(name(i), &[count, width], Init::Normal(0.0, 0.02));
+            let name = plain.map_or_else(|| format!("{prefix}.emb_layers.{i}.weight"), String::from);
+            let weight = builder.param(name, &[count, width], Init::Normal(0.0, 0.02));
             let projection = projected(frame).then(|| {
-                let deviation = projection_deviation(frame, width, if adaptive { 0.01 } else { 0.02 });
-                builder.param(format!("transformer.{folder}.emb_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
+                let deviation = style.projection_deviation(frame, width, if adaptive(frame) { 0.01 } else { 0.02 });
+                builder.param(format!("{prefix}.emb_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
             });
             Table { first, count, width, weight, projection }
         });
-        let scale = if relative || adaptive { (d as f32).sqrt() } else { 1.0 };
+        let scale = if style.is_scaled(frame) { (d as f32).sqrt() } else { 1.0 };
         Self { tables: tables.collect(), width: d, scale, precision: Precision::F32 }
     }
 
@@ -177,13 +179,12 @@ impl Embedding {
         let mut out = Buf::any(ids.len() * self.width);
         for table in &self.tables {
             let (rows, local) = Self::members(table, ids);
-            let weight = params.get(table.weight);
             let Some(projection) = table.projection else {
-                ops::gather(weight, table.width, ids, self.scale, &mut out);
+                gather(params, table, ids, self.scale, &mut out);
                 continue;
             };
             let mut narrow = Buf::any(rows.len() * table.width);
-            ops::gather(weight, table.width, &local, self.scale, &mut narrow);
+            gather(params, table, &local, self.scale, &mut narrow);
             let mut wide = Buf::any(rows.len() * self.width);
             self.projection(projection, table.width).forward(params, &narrow, &mut wide);
             for (from, &row) in wide.chunks_exact(self.width).zip(&rows) {
@@ -229,10 +230,33 @@ impl Embedding {
             }
             let linear = self.projection(projection, table.width);
             let mut narrow = Buf::any(rows.len() * table.width);
-            ops::gather(params.get(table.weight), table.width, &local, self.scale, &mut narrow);
+            gather(params, table, &local, self.scale, &mut narrow);
             linear.backward_params(&narrow, &wide, grads);
             linear.backward_input(params, &wide, &mut narrow, false);
             ops::scatter(&narrow, table.width, &local, self.scale, grads.add(table.weight));
         }
+    }
+}
+
+/// The vectors of tokens of a table, however it is held.
+fn gather(params: &Params, table: &Table, ids: &[u32], scale: f32, out: &mut [f32]) {
+    let width = table.width;
+    match params.floats(table.weight) {
+        Some(weight) => ops::gather(weight, width, ids, scale, out),
+        None => {
+            for (row, &id) in out.chunks_exact_mut(width).zip(ids) {
+                let weight = params.read_rows(table.weight, width, id as usize, 1);
+                row.iter_mut().zip(weight.iter()).for_each(|(to, from)| *to = scale * from);
+            }
+        }
+    }
+}
+
+/// Whether a tensor of a file is a weight of an adaptive output that is the embedding's, once more.
+pub fn is_tied_again(name: &str, frame: &Frame) -> bool {
+    match name {
+        name if name.starts_with("crit.out_layers.") && name.ends_with(".weight") => frame.tie_embeddings,
+        name if name.starts_with("crit.out_projs.") => frame.tie_projs,
+        _ => false,
     }
 }

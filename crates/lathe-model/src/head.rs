@@ -5,11 +5,14 @@
 //! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
 
 use crate::composed::Graph;
-use crate::embedding::{Embedding, clusters, projected, projection_deviation};
-use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
+use crate::embedding::{EmbeddingStyle, Table, clusters, projected};
+use crate::linear::{Layout, Linear, Matrix};
+use crate::norm::NormParams;
+use crate::params::{Builder, Grads, Init, Params};
 use candle_core::{Result, Tensor};
-use lathe_core::{Frame, Positions};
+use lathe_core::Frame;
 use lathe_ops::Precision;
+use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::loss::{self, IGNORE};
@@ -17,13 +20,117 @@ use lathe_ops::loss::{self, IGNORE};
 /// Tokens whose logits exist at the same time in training and evaluation.
 const PIECE: usize = 512;
 
-pub(crate) struct Head {
+/// What stands above the blocks.
+pub struct Top {
+    /// The norm after the last block.
+    pub norm: Option<NormParams>,
+    /// Whether the last hidden states are dropped where there is no norm.
+    pub dropout: bool,
+    /// From hidden states to tokens; encoders may have none.
+    pub head: Option<Box<dyn Head>>,
+    /// From the first token's hidden state to a vector of the sequence.
+    pub pooler: Option<Pooler>,
+}
+
+/// From hidden states to scores of tokens, and to their losses.
+pub trait Head: Send + Sync {
+    /// Whether outputs are log-probabilities rather than logits.
+    fn log_probabilities(&self) -> bool {
+        false
+    }
+    /// The outputs [N, V] for hidden states [N, D].
+    fn logits(&self, params: &Params, hidden: &[f32], out: &mut [f32]);
+    /// -log p of each target, 0 where it is [`IGNORE`]. With gradients, also adds those of `scale` times their sum to the
+    /// parameters and returns that of the hidden states.
+    fn loss(
+        &self,
+        params: &Params,
+        hidden: &[f32],
+        targets: &[u32],
+        gradients: Option<(f32, &mut Grads)>,
+    ) -> (Vec<f32>, Option<Buf>);
+    /// [`Self::logits`] as a graph; log-probabilities are logits too.
+    fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor>;
+    /// The logits of the first cluster, and of the rows that stand for the others, as a graph.
+    fn composed_first(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
+        self.composed(graph, hidden)
+    }
+    /// Its weight matrices, to be packed.
+    fn matrices(&mut self) -> Vec<&mut Matrix>;
+    /// What its products are computed in.
+    fn set_precision(&mut self, precision: Precision) {
+        self.matrices().into_iter().for_each(|matrix| matrix.set_precision(precision));
+    }
+}
+
+/// tanh(W x + b) of the first token's hidden state.
+pub struct Pooler {
+    /// W and b.
+    pub dense: Linear,
+}
+
+impl Pooler {
+    /// [B, D] of hidden states [B, T, D].
+    pub fn forward(&self, params: &Params, hidden: &[f32], batch: usize) -> Buf {
+        let width = self.dense.inputs();
+        let mut first = Buf::any(batch * width);
+        for (to, from) in first.chunks_exact_mut(width).zip(hidden.chunks_exact(hidden.len() / batch)) {
+            to.copy_from_slice(&from[..width]);
+        }
+        let mut out = Buf::any(batch * self.dense.outputs());
+        self.dense.forward(params, &first, &mut out);
+        out.iter_mut().for_each(|x| *x = x.tanh());
+        out
+    }
+
+    /// Adds the gradient of the hidden states to `dhidden`, and those of the parameters, from that of what
+    /// [`Self::forward`] returned.
+    pub fn backward(
+        &self,
+        params: &Params,
+        hidden: &[f32],
+        pooled: &[f32],
+        dpooled: &[f32],
+        dhidden: &mut [f32],
+        grads: &mut Grads,
+    ) {
+        let (width, outputs) = (self.dense.inputs(), self.dense.outputs());
+        let batch = pooled.len() / outputs;
+        let mut first = Buf::any(batch * width);
+        for (to, from) in first.chunks_exact_mut(width).zip(hidden.chunks_exact(hidden.len() / batch)) {
+            to.copy_from_slice(&from[..width]);
+        }
+        let mut dh = Buf::any(pooled.len());
+        for ((dh, y), dy) in dh.iter_mut().zip(pooled).zip(dpooled) {
+            *dh = dy * (1.0 - y * y);
+        }
+        self.dense.backward_params(&first, &dh, grads);
+        self.dense.backward_input(params, &dh, &mut first, false);
+        for (to, from) in dhidden.chunks_exact_mut(hidden.len() / batch).zip(first.chunks_exact(width)) {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        }
+    }
+}
+
+/// What a backbone calls its output layer.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadStyle {
+    /// The name of the weights of a plain softmax that are not the embedding's.
+    pub plain_weight: &'static str,
+    /// The name of the biases of a plain softmax, where it has any.
+    pub plain_bias: Option<&'static str>,
+    /// Whether even a plain softmax is a `crit` with biases whose outputs are log-probabilities, as Transformer-XL's.
+    pub criterion: bool,
+}
+
+/// The output layer of tokens, plain or adaptive.
+pub struct TokenHead {
     clusters: Vec<Cluster>,
     /// One row per cluster after the first.
     rows: Option<Linear>,
     width: usize,
     vocab: usize,
-    /// transformer_xl gives log-probabilities even of a plain softmax, as the reference does.
+    /// Whether outputs of a plain softmax are log-probabilities too.
     normalised: bool,
 }
 
@@ -35,15 +142,87 @@ struct Cluster {
     width: usize,
 }
 
-impl Head {
-    pub fn new(frame: &Frame, embedding: &Embedding, builder: &mut Builder) -> Self {
+impl Head for TokenHead {
+    fn log_probabilities(&self) -> bool {
+        self.normalised || self.rows.is_some()
+    }
+
+    fn logits(&self, params: &Params, hidden: &[f32], out: &mut [f32]) {
+        let rows = hidden.len() / self.width;
+        let tails = self.tails();
+        let mut of_tails = Buf::any(rows * tails);
+        let ends: Vec<usize> = self.clusters.iter().map(|cluster| cluster.first + cluster.count).collect();
+        for (i, (_, _, part)) in MatMut::new(out, rows, self.vocab).split(&[rows], &ends).into_iter().enumerate() {
+            let mut parts = vec![part];
+            if i == 0 && tails > 0 {
+                parts.push(MatMut::new(&mut of_tails, rows, tails));
+            }
+            self.logits_of(params, i, hidden, parts);
+        }
+        if tails > 0 {
+            loss::adaptive_log_softmax(out, &ends, &mut of_tails);
+        } else if self.normalised {
+            loss::log_softmax(out, self.vocab);
+        }
+    }
+
+    fn composed_first(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
+        self.composed_logits_of(graph, 0, hidden)
+    }
+
+    fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
+        let logits_of = |i: usize| self.composed_logits_of(graph, i, hidden);
+        if !self.log_probabilities() {
+            return logits_of(0);
+        }
+        let first = loss::composed_log_softmax(&logits_of(0)?)?;
+        let count = self.clusters[0].count;
+        let mut parts = vec![first.narrow(1, 0, count)?];
+        for i in 1..self.clusters.len() {
+            let of_cluster = first.narrow(1, count + i - 1, 1)?;
+            parts.push(loss::composed_log_softmax(&logits_of(i)?)?.broadcast_add(&of_cluster)?);
+        }
+        Tensor::cat(&parts, 1)
+    }
+
+    fn loss(
+        &self,
+        params: &Params,
+        hidden: &[f32],
+        targets: &[u32],
+        mut gradients: Option<(f32, &mut Grads)>,
+    ) -> (Vec<f32>, Option<Buf>) {
+        let mut losses = vec![0.0; targets.len()];
+        let mut dhidden = gradients.is_some().then(|| Buf::any(hidden.len()));
+        let pieces = hidden.chunks(PIECE * self.width).zip(targets.chunks(PIECE)).enumerate();
+        for (p, (hidden, targets)) in pieces {
+            let losses = &mut losses[p * PIECE..][..targets.len()];
+            let dhidden = dhidden.as_mut().map(|d| &mut d[p * PIECE * self.width..][..hidden.len()]);
+            let gradients = gradients.as_mut().map(|(scale, grads)| (*scale, &mut **grads)).zip(dhidden);
+            self.loss_of_piece(params, hidden, targets, losses, gradients);
+        }
+        (losses, dhidden)
+    }
+
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        let linears =
+            self.clusters.iter_mut().flat_map(|cluster| [Some(&mut cluster.weight), cluster.projection.as_mut()]);
+        linears.flatten().chain(self.rows.as_mut()).map(|linear| &mut linear.matrix).collect()
+    }
+}
+
+impl TokenHead {
+    /// The output layer of a frame over the tables of its embedding, by the names of a backbone.
+    pub fn new(
+        frame: &Frame,
+        (tables, embedding): (&[Table], &EmbeddingStyle),
+        style: &HeadStyle,
+        builder: &mut Builder,
+    ) -> Self {
         let (d, d_embed) = (frame.d_model as usize, frame.d_embed as usize);
-        let relative = frame.backbone.positions == Positions::Relative;
         let list = clusters(frame);
         let tails = list.len() - 1;
-        let has_bias = frame.backbone.output_bias || tails > 0 || projected(frame);
-        let plain = !has_bias && !relative;
-        let tables = embedding.tables();
+        let criterion = style.criterion || tails > 0 || projected(frame);
         // Where all clusters are equally wide they are parts of one table.
         let mut layers: Vec<Linear> = Vec::new();
         for (i, table) in tables.iter().enumerate() {
@@ -52,12 +231,18 @@ impl Head {
             let weight = match frame.tie_embeddings {
                 true => table.weight,
                 false => {
-                    let name = if plain { "lm_head.weight".into() } else { format!("crit.out_layers.{i}.weight") };
+                    let name = match criterion {
+                        false => style.plain_weight.into(),
+                        true => format!("crit.out_layers.{i}.weight"),
+                    };
                     builder.param(name, &[count, width], Init::Normal(0.0, 0.02))
                 }
             };
-            let bias =
-                has_bias.then(|| builder.param(format!("crit.out_layers.{i}.bias"), &[count], Init::Constant(0.0)));
+            let bias = match criterion {
+                false => style.plain_bias.map(String::from),
+                true => Some(format!("crit.out_layers.{i}.bias")),
+            };
+            let bias = bias.map(|name| builder.param(name, &[count], Init::Constant(0.0)));
             layers.push(Linear::new(weight, bias, Layout::OutIn, width, count));
         }
         let clusters = list.iter().enumerate().map(|(i, &(first, count, width))| {
@@ -65,7 +250,7 @@ impl Head {
             let projection = projected(frame).then(|| {
                 let shared = tables[i.min(tables.len() - 1)].projection.filter(|_| i > 0 && frame.tie_projs);
                 let id = shared.unwrap_or_else(|| {
-                    let deviation = projection_deviation(frame, width, 0.01);
+                    let deviation = embedding.projection_deviation(frame, width, 0.01);
                     builder.param(format!("crit.out_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
                 });
                 Linear::new(id, None, Layout::InOut, d, width)
@@ -78,28 +263,7 @@ impl Head {
             let bias = builder.param("crit.cluster_bias", &[tails], Init::Constant(0.0));
             Linear::new(weight, Some(bias), Layout::OutIn, d_embed, tails)
         });
-        Self { clusters, rows, width: d, vocab: frame.vocab as usize, normalised: relative }
-    }
-
-    /// Whether outputs are log-probabilities rather than logits.
-    pub fn log_probabilities(&self) -> bool {
-        self.normalised || self.rows.is_some()
-    }
-
-    fn linears(&mut self) -> impl Iterator<Item = &mut Linear> {
-        let linears =
-            self.clusters.iter_mut().flat_map(|cluster| [Some(&mut cluster.weight), cluster.projection.as_mut()]);
-        linears.flatten().chain(self.rows.as_mut())
-    }
-
-    /// What its products are computed in.
-    pub fn set_precision(&mut self, precision: Precision) {
-        self.linears().for_each(|linear| linear.set_precision(precision));
-    }
-
-    /// Packs its weights. Gives the parameters that are needed no more, unless the embedding shares them.
-    pub fn pack(&mut self, params: &Params) -> Vec<ParamId> {
-        self.linears().map(|linear| linear.pack(params)).collect()
+        Self { clusters, rows, width: d, vocab: frame.vocab as usize, normalised: style.criterion }
     }
 
     fn tails(&self) -> usize {
@@ -129,26 +293,6 @@ impl Head {
         self.clusters[i].count + if i == 0 { self.tails() } else { 0 }
     }
 
-    /// Logits, or log-probabilities of an adaptive softmax or a transformer_xl, of all tokens: [N, V].
-    pub fn logits(&self, params: &Params, hidden: &[f32], out: &mut [f32]) {
-        let rows = hidden.len() / self.width;
-        let tails = self.tails();
-        let mut of_tails = Buf::any(rows * tails);
-        let ends: Vec<usize> = self.clusters.iter().map(|cluster| cluster.first + cluster.count).collect();
-        for (i, (_, _, part)) in MatMut::new(out, rows, self.vocab).split(&[rows], &ends).into_iter().enumerate() {
-            let mut parts = vec![part];
-            if i == 0 && tails > 0 {
-                parts.push(MatMut::new(&mut of_tails, rows, tails));
-            }
-            self.logits_of(params, i, hidden, parts);
-        }
-        if tails > 0 {
-            loss::adaptive_log_softmax(out, &ends, &mut of_tails);
-        } else if self.normalised {
-            loss::log_softmax(out, self.vocab);
-        }
-    }
-
     /// [`Self::logits_of`] as a graph.
     fn composed_logits_of(&self, graph: &Graph<'_>, i: usize, hidden: &Tensor) -> Result<Tensor> {
         let cluster = &self.clusters[i];
@@ -161,48 +305,6 @@ impl Head {
             (Some(rows), 0) => Tensor::cat(&[own, rows.composed(graph, &x)?], 1),
             _ => Ok(own),
         }
-    }
-
-    /// The logits of the first cluster, and of the rows that stand for the others, as a graph.
-    pub fn composed_first(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
-        self.composed_logits_of(graph, 0, hidden)
-    }
-
-    /// [`Self::logits`] as a graph, of which [`loss::composed`] gives the losses: log-probabilities are logits too.
-    pub fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
-        let logits_of = |i: usize| self.composed_logits_of(graph, i, hidden);
-        if !self.log_probabilities() {
-            return logits_of(0);
-        }
-        let first = loss::composed_log_softmax(&logits_of(0)?)?;
-        let count = self.clusters[0].count;
-        let mut parts = vec![first.narrow(1, 0, count)?];
-        for i in 1..self.clusters.len() {
-            let of_cluster = first.narrow(1, count + i - 1, 1)?;
-            parts.push(loss::composed_log_softmax(&logits_of(i)?)?.broadcast_add(&of_cluster)?);
-        }
-        Tensor::cat(&parts, 1)
-    }
-
-    /// -log p of each target, 0 where it is [`IGNORE`]. With `gradients`, also adds those of `scale` times their sum to
-    /// the parameters and gives that of the hidden states.
-    pub fn loss(
-        &self,
-        params: &Params,
-        hidden: &[f32],
-        targets: &[u32],
-        mut gradients: Option<(f32, &mut Grads)>,
-    ) -> (Vec<f32>, Option<Buf>) {
-        let mut losses = vec![0.0; targets.len()];
-        let mut dhidden = gradients.is_some().then(|| Buf::any(hidden.len()));
-        let pieces = hidden.chunks(PIECE * self.width).zip(targets.chunks(PIECE)).enumerate();
-        for (p, (hidden, targets)) in pieces {
-            let losses = &mut losses[p * PIECE..][..targets.len()];
-            let dhidden = dhidden.as_mut().map(|d| &mut d[p * PIECE * self.width..][..hidden.len()]);
-            let gradients = gradients.as_mut().map(|(scale, grads)| (*scale, &mut **grads)).zip(dhidden);
-            self.loss_of_piece(params, hidden, targets, losses, gradients);
-        }
-        (losses, dhidden)
     }
 
     fn loss_of_piece(
@@ -303,5 +405,83 @@ impl Head {
         projection.backward_params(x, &dnarrow, grads);
         projection.backward_input(params, &dnarrow, &mut dx, false);
         dx
+    }
+}
+
+/// The output layer of an encoder that was trained on masked tokens: tokens = norm(act(W x + b)). Losses are computed of
+/// those rows alone that have a target.
+pub struct MaskedHead {
+    /// W and b.
+    pub dense: Linear,
+    /// The non-linearity.
+    pub act: Act,
+    /// After it.
+    pub norm: NormParams,
+    /// From there to tokens.
+    pub tokens: TokenHead,
+}
+
+/// What the way back through the transform needs.
+struct Transformed {
+    h: Buf,
+    activated: Buf,
+    stats: Buf,
+    out: Buf,
+}
+
+impl MaskedHead {
+    fn transform(&self, params: &Params, x: &[f32]) -> Transformed {
+        let (mut h, mut activated) = (Buf::any(x.len()), Buf::any(x.len()));
+        self.dense.forward_act(params, x, self.act, &mut h, &mut activated);
+        let (out, stats) = self.norm.forward(params, &activated);
+        Transformed { h, activated, stats, out }
+    }
+}
+
+impl Head for MaskedHead {
+    fn logits(&self, params: &Params, hidden: &[f32], out: &mut [f32]) {
+        self.tokens.logits(params, &self.transform(params, hidden).out, out);
+    }
+
+    fn loss(
+        &self,
+        params: &Params,
+        hidden: &[f32],
+        targets: &[u32],
+        mut gradients: Option<(f32, &mut Grads)>,
+    ) -> (Vec<f32>, Option<Buf>) {
+        let width = self.dense.inputs();
+        let rows: Vec<usize> = (0..targets.len()).filter(|&row| targets[row] != IGNORE).collect();
+        let mut x = Buf::any(rows.len() * width);
+        for (to, &row) in x.chunks_exact_mut(width).zip(&rows) {
+            to.copy_from_slice(&hidden[row * width..][..width]);
+        }
+        let Transformed { h, activated, stats, out } = self.transform(params, &x);
+        let wanted: Vec<u32> = rows.iter().map(|&row| targets[row]).collect();
+        let below = gradients.as_mut().map(|(scale, grads)| (*scale, &mut **grads));
+        let (of_rows, dout) = self.tokens.loss(params, &out, &wanted, below);
+        let mut losses = vec![0.0; targets.len()];
+        rows.iter().zip(&of_rows).for_each(|(&row, &loss)| losses[row] = loss);
+        let Some(((_, grads), dout)) = gradients.zip(dout) else { return (losses, None) };
+        let mut dactivated = Buf::zeros(activated.len());
+        self.norm.backward(params, &activated, &stats, &dout, &mut dactivated, grads);
+        let mut dh = Buf::any(h.len());
+        activation::backward(self.act, false, &h, &mut dactivated, &mut dh, width);
+        self.dense.backward_params(&x, &dh, grads);
+        self.dense.backward_input(params, &dh, &mut x, false);
+        let mut dhidden = Buf::zeros(hidden.len());
+        for (from, &row) in x.chunks_exact(width).zip(&rows) {
+            dhidden[row * width..][..width].copy_from_slice(from);
+        }
+        (losses, Some(dhidden))
+    }
+
+    fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
+        let h = activation::composed(self.act, false, &self.dense.composed(graph, hidden)?)?;
+        self.tokens.composed(graph, &self.norm.composed(graph, &h)?)
+    }
+
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        std::iter::once(&mut self.dense.matrix).chain(self.tokens.matrices()).collect()
     }
 }

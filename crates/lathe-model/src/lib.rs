@@ -1,33 +1,47 @@
 //! The blocks and backbones of lathe, the exact cost of models built from them, and what ships with it.
 //!
 //! One idea is one file: [`blocks`] and [`backbones`] are listed in explicit ordered slices, which make up
-//! the [`REGISTRY`] that the architecture language of `lathe-core` is read with.
+//! the [`REGISTRY`] that the architecture language of `lathe-core` is read with. Others may be added from outside: a
+//! registry of one's own is passed to whatever reads models. [`build`] has what a block and a backbone implement, and
+//! [`layer`], [`linear`], [`norm`], [`params`], [`stem`] and [`head`] what they are made of.
 
-mod alone;
 pub mod backbones;
+mod block_bench;
 pub mod blocks;
+mod body;
+pub mod build;
 mod composed;
+pub mod context;
 mod count;
+pub mod derive;
 pub mod design;
-mod embedding;
-mod ends;
+pub mod embedding;
 pub mod folder;
-mod head;
-mod layer;
+pub mod head;
+pub mod layer;
+pub mod linear;
 mod network;
+pub mod norm;
+pub mod objective;
 mod packed;
-mod params;
+pub mod params;
 pub mod shipped;
+mod stack;
+pub mod stem;
 mod supernet;
 
-pub use alone::Alone;
-pub use composed::{Activation, Composed, ComposedState, Trace};
+pub use block_bench::{BenchState, BlockBench};
+pub use blocks::MoeStats;
+pub use body::{State, Training};
+pub use composed::{Activation, Composed, ComposedState, Graph, Trace};
 pub use count::{Counts, count};
 pub use lathe_ops::Precision;
-pub use layer::MoeStats;
-pub use network::{Network, Outcome, State, Training};
+pub use network::{Network, Outcome, Owner, Slot};
+pub use objective::{Objective, Targets};
 pub use params::{Grads, Param, Params};
-pub use supernet::{Mixture, SuperNet, SuperOutcome};
+pub use stack::Mixture;
+pub use stem::Input;
+pub use supernet::{SuperNet, SuperOutcome};
 
 /// All blocks and backbones.
 pub const REGISTRY: lathe_core::Registry =

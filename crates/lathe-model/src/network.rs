@@ -1,73 +1,76 @@
-//! A model at work: embedding, layers, output; forward, backward, memory and decoding.
+//! A model at work: forward, backward, memory and decoding.
 
-use crate::blocks::{self, Names};
-use crate::ends::{Ends, Kept, Tokens};
-use crate::layer::{Layer, LayerState, MoeStats, Saved};
-use crate::params::{Builder, Grads, ParamId, Params};
-use lathe_core::{Block, Model, Result};
+use crate::blocks::MoeStats;
+use crate::body::{Body, State, Training};
+use crate::build::{self, Site, layer_numbers};
+use crate::head::Head;
+use crate::layer::Units;
+use crate::objective::Objective;
+use crate::params::{Builder, Grads, Param, Params};
+use crate::stack::{Choice, Mixture, Stack};
+use crate::stem::Input;
+use lathe_core::{Block, Model, Result, Setting};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
-use std::sync::Mutex;
+use lathe_ops::storage::Storage;
 
 /// A model with weights.
 pub struct Network {
     /// What it is.
     pub model: Model,
     params: Params,
-    pub(crate) ends: Ends,
-    pub(crate) layers: Vec<Layer>,
-    /// The reference's layer that each layer is part of.
+    pub(crate) body: Body,
+    /// The reference's layer that each slot is part of.
     names: Vec<usize>,
+    owners: Vec<Owner>,
     precision: Precision,
     frozen: bool,
-}
-
-/// What a network carries from segment to segment, or from token to token.
-#[derive(Clone)]
-pub struct State {
-    /// One of each layer, or of each slot of a super net.
-    pub(crate) layers: Vec<LayerState>,
-    /// Tokens before, for learned positions.
-    pub(crate) position: usize,
-}
-
-impl State {
-    /// The memories, [B, M, D] each, from the bottom.
-    pub fn memories(&self) -> impl Iterator<Item = &[f32]> {
-        self.layers.iter().filter_map(|state| match state {
-            LayerState::Memory(memory) => Some(&**memory),
-            _ => None,
-        })
-    }
-
-    /// The memories, [B, M, D] each, from the bottom: to be read from a checkpoint.
-    pub fn memories_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
-        self.layers.iter_mut().filter_map(|state| match state {
-            LayerState::Memory(memory) => Some(&mut **memory),
-            _ => None,
-        })
-    }
-}
-
-/// How to run a training pass.
-#[derive(Debug, Clone, Copy)]
-pub struct Training {
-    /// Key of this step's dropout; `None` turns dropout off.
-    pub dropout_key: Option<u64>,
-    /// Weight of the balance loss of experts.
-    pub balance: f32,
-    /// What each token's loss counts, usually 1 / number of tokens.
-    pub scale: f32,
 }
 
 /// What a training pass found.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// -log p of each token.
+    /// The objective's losses: of tokens, -log p of each.
     pub losses: Vec<f32>,
     /// What each mixture of experts did, from the bottom.
     pub experts: Vec<MoeStats>,
 }
+
+/// A block of a network, and what is its own.
+pub struct Slot<'a> {
+    /// The block.
+    pub block: &'a Block,
+    /// Its parameters, in the order of the network's.
+    pub params: std::ops::Range<usize>,
+    /// Parts of it that can be taken away one by one.
+    pub units: Vec<Units>,
+}
+
+/// Whose weight matrix a parameter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// A block's.
+    Block,
+    /// The output layer's, be it the embedding's too.
+    Output,
+    /// Nobody's: an embedding, a position, a bias, a norm.
+    Other,
+}
+
+/// Whose weights each of so many parameters has.
+fn owners(body: &mut Body, params: usize) -> Vec<Owner> {
+    let mut owners = vec![Owner::Other; params];
+    for layer in body.stack.layers_mut() {
+        layer.matrices().iter().for_each(|matrix| owners[matrix.weight().0] = Owner::Block);
+    }
+    for matrix in body.top.head.iter_mut().flat_map(|head| head.matrices()) {
+        owners[matrix.weight().0] = Owner::Output;
+    }
+    owners
+}
+
+/// A network has one option in each slot.
+const ONLY: fn(usize) -> Mixture = |_| Mixture::Hard(0);
 
 impl Network {
     /// A model with fresh weights, drawn as the reference implementations draw them.
@@ -86,18 +89,26 @@ impl Network {
     }
 
     fn build(model: Model, mut builder: Builder) -> Result<Self> {
-        let frame = &model.frame;
-        let prefix = blocks::prefix(frame);
-        let numbers = layer_numbers(&model.blocks);
-        let (ends, (layers, names)) = Ends::around(frame, &mut builder, |builder| {
-            let layer = |(index, (block, number)): (usize, (&Block, usize))| {
-                let name = Names { layer: format!("{prefix}.{number}"), index, blocks: model.blocks.len() };
-                Some((Layer::build(block, frame, &name, builder)?, number))
-            };
-            model.blocks.iter().zip(numbers).enumerate().filter_map(layer).unzip()
+        let family = build::of_backbone(model.frame.backbone);
+        let names = layer_numbers(&model.blocks);
+        let mut body = Body::build(&model.frame, &mut builder, |builder| {
+            let placed = model.placed(Setting::of(&model)).zip(&names).enumerate();
+            let mut slots = Vec::new();
+            for (index, ((block, frame, _), &number)) in placed {
+                let site = Site::new(&frame, family.layer_name(number), index, model.blocks.len());
+                slots.push(vec![Choice::build(block, &frame, &site, builder)]);
+            }
+            Stack { slots }
         })?;
-        let params = builder.finish();
-        Ok(Self { model, params, ends, layers, names, precision: Precision::F32, frozen: false })
+        let mut params = builder.finish();
+        params.set_matrices(body.matrices());
+        let owners = owners(&mut body, params.iter().len());
+        Ok(Self { model, params, body, names, owners, precision: Precision::F32, frozen: false })
+    }
+
+    /// Rounds all weights to those of a storage; matrices are held so from here on. Training needs f32.
+    pub fn set_storage(&mut self, storage: &'static dyn Storage) {
+        self.params_mut().for_each(|param| param.set_storage(storage));
     }
 
     /// The weights. A frozen network has none to show.
@@ -107,7 +118,7 @@ impl Network {
     }
 
     /// The weights, to be changed.
-    pub fn params_mut(&mut self) -> impl Iterator<Item = &mut crate::params::Param> {
+    pub fn params_mut(&mut self) -> impl Iterator<Item = &mut Param> {
         assert!(!self.frozen, "a frozen network cannot change its weights");
         self.params.iter_mut()
     }
@@ -117,8 +128,7 @@ impl Network {
     pub fn set_precision(&mut self, precision: Precision) {
         assert!(!self.frozen, "a frozen network has packed its weights");
         self.precision = precision.available();
-        self.ends.set_precision(self.precision);
-        self.layers.iter_mut().for_each(|layer| layer.set_precision(self.precision));
+        self.body.set_precision(self.precision);
     }
 
     /// What products are computed in.
@@ -129,128 +139,105 @@ impl Network {
     /// Packs all weights for inference and gives the memory of the originals back: from here on the network only computes.
     pub fn freeze(&mut self) {
         self.frozen = true;
-        for layer in &mut self.layers {
-            for id in layer.pack(&self.params) {
-                self.params.forget(id);
-            }
-        }
-        let tables = self.ends.embedding.tables();
-        let shared: Vec<ParamId> =
-            tables.iter().flat_map(|table| [Some(table.weight), table.projection]).flatten().collect();
-        for id in self.ends.head.pack(&self.params) {
-            if !shared.contains(&id) {
-                self.params.forget(id);
-            }
-        }
+        self.body.pack(&mut self.params);
     }
 
-    /// Whether outputs are log-probabilities (of an adaptive softmax or a transformer_xl) rather than logits.
+    /// Whether there is an output layer: an encoder may be without.
+    pub fn has_head(&self) -> bool {
+        self.body.top.head.is_some()
+    }
+
+    /// Whether outputs are log-probabilities (of an adaptive softmax, or where the reference has it so) rather than
+    /// logits.
     pub fn log_probabilities(&self) -> bool {
-        self.ends.head.log_probabilities()
+        self.body.top.head.as_ref().is_some_and(|head| head.log_probabilities())
     }
 
-    /// The state to begin with: a memory of zeros in a transformer_xl, as in the reference; nothing in a gpt2.
-    pub fn memory(&self, batch: usize) -> State {
-        State { layers: self.layers.iter().map(|layer| layer.memory(batch)).collect(), position: 0 }
+    /// The state to begin with: a memory of zeros where the model has one, as in the reference, or nothing.
+    pub fn init_memory(&self, batch: usize) -> State {
+        self.body.init_memory(batch)
     }
 
     /// The state to decode with, or to run segments after a projected memory: keys and values are kept. Goes on after
-    /// a state of [`Self::memory`].
-    pub fn cache(&self, batch: usize, len: usize, after: &State) -> State {
-        let stats = Mutex::new(Vec::new());
-        let ids = vec![0; batch * len]; // only their number counts
-        let tokens = Tokens::new(&self.model.frame, &ids, batch, after.position, None);
-        let pass = tokens.pass(&self.params, &stats);
-        let layers = self.layers.iter().zip(&after.layers).map(|(layer, state)| layer.cache(&pass, state)).collect();
-        State { layers, position: after.position }
+    /// a state of [`Self::init_memory`].
+    pub fn init_cache(&self, batch: usize, len: usize, after: &State) -> State {
+        self.body.init_cache(&self.model.frame, &self.params, batch, len, after)
     }
 
     /// The memories of a state, with the number of the reference's layer: [B, M, D].
     pub fn memories<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (usize, &'a [f32])> {
         self.names.iter().zip(&state.layers).filter_map(|(&name, state)| match state {
-            LayerState::Memory(memory) => Some((name, &**memory)),
+            crate::layer::LayerState::Memory(memory) => Some((name, &**memory)),
             _ => None,
         })
     }
 
-    /// The hidden states for the output layer, [B * T, D], and what a backward pass needs.
-    fn hidden(&self, tokens: &Tokens<'_>, state: &mut State, stats: &Mutex<Vec<MoeStats>>) -> (Buf, Vec<Saved>, Kept) {
-        let pass = tokens.pass(&self.params, stats);
-        let mut x = self.ends.enter(&self.params, tokens);
-        let mut saved = Vec::new();
-        for (layer, state) in self.layers.iter().zip(&mut state.layers) {
-            let (y, kept) = layer.forward(&pass, x, state);
-            x = y;
-            saved.push(kept);
-        }
-        state.position += tokens.len();
-        let (x, kept) = self.ends.leave(&self.params, tokens, x);
-        (x, saved, kept)
+    /// The hidden states after the last block and its norm, [B * T, D].
+    pub fn hidden(&self, input: &Input<'_>, state: &mut State) -> Buf {
+        self.body.output(&self.model.frame, &self.params, input, state, ONLY)
     }
 
-    /// The hidden states for the output layer, without a backward pass to come.
-    fn output(&self, ids: &[u32], batch: usize, state: &mut State) -> Buf {
-        let stats = Mutex::new(Vec::new());
-        self.hidden(&Tokens::new(&self.model.frame, ids, batch, state.position, None), state, &stats).0
+    /// The vector of each sequence, [B, D], of such hidden states, where the model has one.
+    pub fn pooled(&self, hidden: &[f32], batch: usize) -> Option<Buf> {
+        self.body.top.pooler.as_ref().map(|pooler| pooler.forward(&self.params, hidden, batch))
     }
 
-    /// Logits of every token, [B * T, V], or [`Self::log_probabilities`].
-    pub fn logits(&self, ids: &[u32], batch: usize, state: &mut State) -> Buf {
-        let hidden = self.output(ids, batch, state);
-        let mut out = Buf::any(ids.len() * self.model.frame.vocab as usize);
-        self.ends.head.logits(&self.params, &hidden, &mut out);
+    /// The output layer's numbers [N, V] for hidden states [N, D]: logits, or [`Self::log_probabilities`].
+    pub fn outputs(&self, hidden: &[f32]) -> Buf {
+        let rows = hidden.len() / self.model.frame.d_model as usize;
+        let mut out = Buf::any(rows * self.model.frame.vocab as usize);
+        self.body.head().logits(&self.params, hidden, &mut out);
         out
     }
 
-    /// -log p of each target, 0 where it is [`lathe_ops::loss::IGNORE`].
-    pub fn loss(&self, ids: &[u32], targets: &[u32], batch: usize, state: &mut State) -> Vec<f32> {
-        let hidden = self.output(ids, batch, state);
-        self.ends.head.loss(&self.params, &hidden, targets, None).0
+    /// Logits of every token, [B * T, V], or [`Self::log_probabilities`].
+    pub fn logits(&self, input: &Input<'_>, state: &mut State) -> Buf {
+        self.outputs(&self.hidden(input, state))
     }
 
-    /// The loss of each target, and the gradients of `scale` times their sum (and of the balance loss) added to `grads`.
+    /// The losses of an objective.
+    pub fn loss(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32> {
+        let hidden = self.hidden(input, state);
+        objective.loss(&self.body.top, &self.params, &hidden, None).0
+    }
+
+    /// The losses of an objective, and the gradients of `scale` times their sum (and of the balance loss) added to
+    /// `grads`.
     pub fn train(
         &self,
-        ids: &[u32],
-        targets: &[u32],
-        batch: usize,
+        input: &Input<'_>,
+        objective: &dyn Objective,
         state: &mut State,
         training: &Training,
         grads: &mut Grads,
     ) -> Outcome {
         assert!(!self.frozen, "a frozen network cannot be trained");
-        let stats = Mutex::new(Vec::new());
-        let tokens = Tokens::new(&self.model.frame, ids, batch, state.position, Some(training));
-        let (hidden, saved, kept) = self.hidden(&tokens, state, &stats);
-        let (losses, dhidden) = self.ends.head.loss(&self.params, &hidden, targets, Some((training.scale, grads)));
-        drop(hidden);
-        let dhidden = dhidden.expect("gradients were asked for");
-        let mut dx = self.ends.leave_backward(&self.params, &tokens, kept, dhidden, grads);
-        let unused = Mutex::new(Vec::new());
-        let pass = tokens.pass(&self.params, &unused);
-        for (layer, saved) in self.layers.iter().zip(saved).rev() {
-            dx = layer.backward(&pass, saved, dx, grads);
-        }
-        self.ends.enter_backward(&self.params, &tokens, dx, grads);
-        Outcome { losses, experts: stats.into_inner().expect("nothing panics while it holds the list") }
+        let frame = &self.model.frame;
+        let trained = self.body.train(frame, &self.params, input, objective, state, ONLY, training, grads);
+        Outcome { losses: trained.losses, experts: trained.reports.take() }
     }
-}
 
-/// The number of the reference's layer for each block. A layer of the reference is an attention and a feed-forward
-/// block; an attention block begins one, and any other block joins one that has only attention so far.
-fn layer_numbers(blocks: &[Block]) -> Vec<usize> {
-    let mut number: Option<usize> = None;
-    let mut open = false; // the layer has only attention
-    let assign = |block: &Block| {
-        let attention = block.kind.key() == "attention";
-        if block.kind.key() == "skip" {
-            return number.unwrap_or(0);
-        }
-        if attention || !open {
-            number = Some(number.map_or(0, |n| n + 1));
-        }
-        open = attention;
-        number.expect("just set")
-    };
-    blocks.iter().map(assign).collect()
+    /// Whose weights each parameter has, in the order of the parameters.
+    pub fn owners(&self) -> &[Owner] {
+        &self.owners
+    }
+
+    /// A slot: its block, its parameters and its units.
+    pub fn slot(&self, slot: usize) -> Slot<'_> {
+        let choice = &self.body.stack.slots[slot][0];
+        let units = choice.layer.as_ref().map_or_else(Vec::new, |layer| layer.units());
+        Slot { block: &choice.block, params: choice.params.clone(), units }
+    }
+
+    /// The parameters of all blocks.
+    pub(crate) fn blocks_params(&self) -> std::ops::Range<usize> {
+        let slots = &self.body.stack.slots;
+        let first = slots.first().map_or(0, |slot| slot[0].params.start);
+        first..slots.last().map_or(first, |slot| slot[0].params.end)
+    }
+
+    /// The output layer, where there is one.
+    pub fn head(&self) -> Option<&dyn Head> {
+        self.body.top.head.as_deref()
+    }
 }

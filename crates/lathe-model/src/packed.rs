@@ -2,6 +2,7 @@
 
 use lathe_ops::Precision;
 use lathe_ops::gemm::{Mat, Packed};
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 
 /// Matrices packed for one version of the parameters.
@@ -11,12 +12,14 @@ pub(crate) struct PackedOnce {
 }
 
 impl PackedOnce {
-    /// The matrices of a version of the parameters, packed the first time that they are asked for.
+    /// The matrices of a version of the parameters, packed the first time that they are asked for: those that
+    /// `matrices` makes of what `read` returns.
     pub fn get<'a>(
         &self,
         version: u64,
         precision: Precision,
-        matrices: impl Iterator<Item = Mat<'a>>,
+        read: impl FnOnce() -> Cow<'a, [f32]>,
+        matrices: impl for<'v> FnOnce(&'v [f32]) -> Vec<Mat<'v>>,
     ) -> Arc<Vec<Packed>> {
         let mut slot = self.slot.lock().expect("nothing panics while it holds the slot");
         match &*slot {
@@ -34,7 +37,7 @@ impl PackedOnce {
             }
             _ => Packed::with_precision(matrix, precision),
         };
-        let packed = Arc::new(matrices.map(pack).collect::<Vec<_>>());
+        let packed = Arc::new(matrices(&read()).into_iter().map(pack).collect::<Vec<_>>());
         *self.slot.lock().expect("nothing panics while it holds the slot") = Some((version, packed.clone()));
         packed
     }

@@ -1,26 +1,88 @@
 //! Parameters by name, their gradients, and how they are made.
 
-use crate::composed::Graph;
-use crate::packed::PackedOnce;
-use candle_core::{Result, Tensor};
-use lathe_ops::Precision;
-use lathe_ops::activation::Act;
-use lathe_ops::gemm::{Mat, MatMut, Packed, Rhs, gemm, gemm_finish};
-use lathe_ops::linear;
+use lathe_ops::storage::{F32, Storage};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// A parameter: a named array of f32.
-#[derive(Debug, Clone)]
+/// A parameter: a named array of numbers.
+#[derive(Clone)]
 pub struct Param {
     /// Name in checkpoints, which is the reference implementation's.
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// Its values, row-major.
+    /// Its values, row-major; empty while they are held in their storage.
     pub data: Vec<f32>,
+    /// What it is saved as, and held as where it is a matrix.
+    storage: &'static dyn Storage,
+    /// Its values in that storage, where they are held so.
+    encoded: Vec<u8>,
+    /// Whether whoever reads it can read other storages than f32: vectors are always held as f32.
+    matrix: bool,
+}
+
+impl std::fmt::Debug for Param {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?} {}", self.name, self.shape, self.storage.key())
+    }
+}
+
+impl Param {
+    /// How many numbers it has.
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// What it is saved as.
+    pub fn storage(&self) -> &'static dyn Storage {
+        self.storage
+    }
+
+    /// Its values, however they are held.
+    pub fn read(&self) -> Cow<'_, [f32]> {
+        if self.encoded.is_empty() {
+            return Cow::Borrowed(&self.data);
+        }
+        let mut values = vec![0.0; self.count()];
+        self.storage.decode(&self.encoded, &mut values);
+        Cow::Owned(values)
+    }
+
+    /// Rounds its values to those of a storage, and holds them so where that is possible.
+    pub fn set_storage(&mut self, storage: &'static dyn Storage) {
+        if storage.key() == self.storage.key() {
+            return;
+        }
+        let encoded = storage.encode(&self.read());
+        self.fill(storage, encoded);
+    }
+
+    /// Takes values in a storage.
+    pub fn fill(&mut self, storage: &'static dyn Storage, encoded: Vec<u8>) {
+        assert_eq!(encoded.len(), storage.bytes(self.count()), "{}: as many bytes as its shape needs", self.name);
+        self.storage = storage;
+        if self.matrix && storage.key() != F32.key() {
+            (self.data, self.encoded) = (Vec::new(), encoded);
+            return;
+        }
+        let mut values = vec![0.0; self.count()];
+        storage.decode(&encoded, &mut values);
+        (self.data, self.encoded) = (values, Vec::new());
+    }
+
+    /// Takes values as f32.
+    pub fn set_data(&mut self, data: Vec<f32>) {
+        assert_eq!(data.len(), self.count(), "{}: as many values as its shape needs", self.name);
+        (self.data, self.encoded, self.storage) = (data, Vec::new(), &F32);
+    }
+
+    /// Bytes that its values take where it is saved.
+    pub fn bytes(&self) -> usize {
+        self.storage.bytes(self.count())
+    }
 }
 
 /// Which parameter of a network.
@@ -36,14 +98,44 @@ pub struct Params {
 }
 
 impl Params {
-    /// The values of a parameter.
+    /// The values of a parameter that is held as f32, which vectors always are.
     pub fn get(&self, id: ParamId) -> &[f32] {
-        &self.list[id.0].data
+        self.floats(id).expect("a parameter that is held as f32")
+    }
+
+    /// The values of a parameter, where it is held as f32.
+    pub fn floats(&self, id: ParamId) -> Option<&[f32]> {
+        let param = &self.list[id.0];
+        param.encoded.is_empty().then_some(&*param.data)
+    }
+
+    /// The rows of a matrix of a width that begin with `first`, however it is held.
+    pub fn read_rows(&self, id: ParamId, width: usize, first: usize, count: usize) -> Cow<'_, [f32]> {
+        let range = first * width..(first + count) * width;
+        let param = &self.list[id.0];
+        if param.encoded.is_empty() {
+            return Cow::Borrowed(&param.data[range]);
+        }
+        let mut values = vec![0.0; range.len()];
+        let bytes = |values: usize| param.storage.bytes(values);
+        param.storage.decode(&param.encoded[bytes(range.start)..bytes(range.end)], &mut values);
+        Cow::Owned(values)
+    }
+
+    /// Says which parameters are matrices, which can be held in any storage.
+    pub(crate) fn set_matrices(&mut self, ids: impl IntoIterator<Item = ParamId>) {
+        ids.into_iter().for_each(|id| self.list[id.0].matrix = true);
+    }
+
+    /// The values of a parameter, however it is held.
+    pub fn read(&self, id: ParamId) -> Cow<'_, [f32]> {
+        self.list[id.0].read()
     }
 
     /// Gives the memory of a parameter back; its values are gone.
     pub(crate) fn forget(&mut self, id: ParamId) {
         self.list[id.0].data = Vec::new();
+        self.list[id.0].encoded = Vec::new();
     }
 
     /// All of them.
@@ -58,13 +150,13 @@ impl Params {
     }
 
     /// Which values these are: different ones have different versions.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.version
     }
 
     /// How many numbers there are.
     pub fn count(&self) -> usize {
-        self.list.iter().map(|param| param.data.len()).sum()
+        self.list.iter().map(Param::count).sum()
     }
 }
 
@@ -82,7 +174,7 @@ impl Grads {
     /// Gradients for these parameters, all 0.
     pub fn new(params: &Params) -> Self {
         Self {
-            list: params.iter().map(|param| vec![0.0; param.data.len()]).collect(),
+            list: params.iter().map(|param| vec![0.0; param.count()]).collect(),
             started: vec![true; params.list.len()],
             unwanted: None,
         }
@@ -94,7 +186,7 @@ impl Grads {
         Self {
             list: vec![Vec::new(); params.list.len()],
             started: vec![true; params.list.len()],
-            unwanted: Some(params.iter().map(|param| param.data.len()).collect()),
+            unwanted: Some(params.iter().map(Param::count).collect()),
         }
     }
 
@@ -129,7 +221,7 @@ impl Grads {
     }
 
     /// The gradient of a parameter, to be added to.
-    pub(crate) fn add(&mut self, id: ParamId) -> &mut [f32] {
+    pub fn add(&mut self, id: ParamId) -> &mut [f32] {
         // A place for the small gradients that operators give in any case.
         if let (Some(lens), true) = (&self.unwanted, self.list[id.0].is_empty()) {
             self.list[id.0] = vec![0.0; lens[id.0]];
@@ -141,7 +233,7 @@ impl Grads {
     }
 
     /// Two gradients at once, to be added to.
-    pub(crate) fn add_two(&mut self, a: ParamId, b: ParamId) -> [&mut [f32]; 2] {
+    pub fn add_two(&mut self, a: ParamId, b: ParamId) -> [&mut [f32]; 2] {
         self.add(a);
         self.add(b);
         let [a, b] = self.list.get_disjoint_mut([a.0, b.0]).expect("two parameters");
@@ -149,7 +241,7 @@ impl Grads {
     }
 
     /// The gradient of a parameter, and whether to add to what is there or to overwrite it.
-    pub(crate) fn start(&mut self, id: ParamId) -> (&mut [f32], bool) {
+    pub fn start(&mut self, id: ParamId) -> (&mut [f32], bool) {
         let started = std::mem::replace(&mut self.started[id.0], true);
         (&mut self.list[id.0], started)
     }
@@ -172,12 +264,14 @@ pub struct Builder {
     seed: Option<u64>,
     /// Values repeat after a while, which is all that a measurement needs and much sooner done.
     rough: bool,
+    /// Whether layers that ask for a parameter of a name that exists share it.
+    sharing: bool,
 }
 
 impl Builder {
     /// Begins with no parameters.
     pub fn new(seed: u64) -> Self {
-        Self { params: Params::default(), ids: HashMap::new(), seed: Some(seed), rough: false }
+        Self { params: Params::default(), ids: HashMap::new(), seed: Some(seed), rough: false, sharing: false }
     }
 
     /// Makes parameters whose values repeat after a while: for measurements.
@@ -187,12 +281,21 @@ impl Builder {
 
     /// Makes parameters without values, which come from a file.
     pub fn unfilled() -> Self {
-        Self { params: Params::default(), ids: HashMap::new(), seed: None, rough: false }
+        Self { params: Params::default(), ids: HashMap::new(), seed: None, rough: false, sharing: false }
+    }
+
+    /// Lets layers share parameters: one that is asked for by the name of another is that one.
+    pub fn share(&mut self) {
+        self.sharing = true;
     }
 
     /// A parameter. Its values depend on the seed and its name alone.
     pub fn param(&mut self, name: impl Into<String>, shape: &[usize], init: Init) -> ParamId {
         let name = name.into();
+        if let (true, Some(&id)) = (self.sharing, self.ids.get(&name)) {
+            assert_eq!(self.params.list[id.0].shape, shape, "two shapes of the parameter {name}");
+            return id;
+        }
         let len = shape.iter().product();
         let data = match (self.seed, init) {
             (None, _) => Vec::new(),
@@ -209,8 +312,14 @@ impl Builder {
         };
         let id = ParamId(self.params.list.len());
         assert!(self.ids.insert(name.clone(), id).is_none(), "two parameters of the name {name}");
-        self.params.list.push(Param { name, shape: shape.to_vec(), data });
+        let shape = shape.to_vec();
+        self.params.list.push(Param { name, shape, data, storage: &F32, encoded: Vec::new(), matrix: false });
         id
+    }
+
+    /// Which parameter has a name.
+    pub fn find(&self, name: &str) -> Option<ParamId> {
+        self.ids.get(name).copied()
     }
 
     /// How many were made so far.
@@ -249,193 +358,4 @@ fn normal(seed: u64, name: &str, len: usize, mean: f32, deviation: f32) -> Vec<f
         }
     });
     out
-}
-
-/// How a weight matrix is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
-    /// [in, out], as GPT-2's.
-    InOut,
-    /// [out, in], as Transformer-XL's.
-    OutIn,
-}
-
-/// A linear layer, or some of the outputs of one: y = x W + b.
-pub struct Linear {
-    weight: ParamId,
-    bias: Option<ParamId>,
-    layout: Layout,
-    inputs: usize,
-    /// First output, and how many of how many.
-    first: usize,
-    outputs: usize,
-    total: usize,
-    precision: Precision,
-    packed: Option<Packed>,
-    /// W and its transpose, where products are in bf16.
-    step: [PackedOnce; 2],
-}
-
-impl Linear {
-    /// All outputs of a weight, with an optional bias.
-    pub fn new(weight: ParamId, bias: Option<ParamId>, layout: Layout, inputs: usize, outputs: usize) -> Self {
-        Self {
-            weight,
-            bias,
-            layout,
-            inputs,
-            first: 0,
-            outputs,
-            total: outputs,
-            precision: Precision::F32,
-            packed: None,
-            step: Default::default(),
-        }
-    }
-
-    /// Some of the outputs.
-    pub fn part(&self, first: usize, outputs: usize) -> Self {
-        assert!(self.first + first + outputs <= self.total);
-        Self { first: self.first + first, outputs, packed: None, step: Default::default(), ..*self }
-    }
-
-    /// The same, with products in a precision.
-    pub fn with_precision(mut self, precision: Precision) -> Self {
-        self.set_precision(precision);
-        self
-    }
-
-    /// What its products are computed in.
-    pub fn set_precision(&mut self, precision: Precision) {
-        self.precision = precision;
-    }
-
-    /// Width of its output.
-    pub fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    /// Packs the weights for many products with few rows each. Gives the parameter, which is needed no more.
-    pub fn pack(&mut self, params: &Params) -> ParamId {
-        self.packed = Some(Packed::with_precision(self.mat(params), self.precision));
-        self.weight
-    }
-
-    /// W as [in, out].
-    fn mat<'a>(&self, params: &'a Params) -> Mat<'a> {
-        let w = params.get(self.weight);
-        match self.layout {
-            Layout::InOut => Mat::new(w, self.inputs, self.total).cols_from(self.first, self.outputs),
-            Layout::OutIn => Mat::new(w, self.total, self.inputs).rows_from(self.first, self.outputs).t(),
-        }
-    }
-
-    /// Calls `product` with W, or with its transpose.
-    fn with_weights(&self, params: &Params, transposed: bool, product: impl FnOnce(Rhs<'_>)) {
-        let mat = || if transposed { self.mat(params).t() } else { self.mat(params) };
-        match (&self.packed, self.precision) {
-            (Some(packed), _) if !transposed => product(packed.into()),
-            (_, Precision::F32) => product(mat().into()),
-            (_, Precision::Bf16) => {
-                let step = &self.step[usize::from(transposed)];
-                let packed = step.get(params.version(), self.precision, std::iter::once_with(mat));
-                product((&packed[0]).into());
-            }
-        }
-    }
-
-    fn bias<'a>(&self, params: &'a Params) -> Option<&'a [f32]> {
-        self.bias.map(|bias| &params.get(bias)[self.first..self.first + self.outputs])
-    }
-
-    fn rows<'a>(&self, x: &'a [f32], width: usize) -> Mat<'a> {
-        Mat::new(x, x.len() / width, width)
-    }
-
-    /// y = x W + b.
-    pub fn forward(&self, params: &Params, x: &[f32], y: &mut [f32]) {
-        let rows = x.len() / self.inputs;
-        self.forward_into(params, self.rows(x, self.inputs), MatMut::new(y, rows, self.outputs));
-    }
-
-    /// As [`Self::forward`], into a part of a matrix.
-    pub fn forward_into(&self, params: &Params, x: Mat<'_>, y: MatMut<'_>) {
-        self.with_weights(params, false, |w| linear::forward(x, w, self.bias(params), y, false));
-    }
-
-    /// As [`Self::forward`], with `finish` applied to the results while they are in the cache.
-    pub fn forward_finish(&self, params: &Params, x: &[f32], y: &mut [f32], finish: impl Fn(&mut [f32]) + Sync) {
-        let rows = x.len() / self.inputs;
-        let bias = self.bias(params);
-        let y = MatMut::new(y, rows, self.outputs);
-        let finish = |_: usize, col: usize, y: &mut [f32]| {
-            if let Some(bias) = bias {
-                linear::add_row(y, &bias[col..]);
-            }
-            finish(y);
-        };
-        self.with_weights(params, false, |w| gemm_finish(y, self.rows(x, self.inputs), w, false, &finish));
-    }
-
-    /// h = x W + b and y = act(h).
-    pub fn forward_act(&self, params: &Params, x: &[f32], act: Act, h: &mut [f32], y: &mut [f32]) {
-        let (x, bias) = (self.rows(x, self.inputs), self.bias(params));
-        self.with_weights(params, false, |w| linear::forward_act(x, w, bias, act, h, y));
-    }
-
-    /// The gradient of h where x = act(h), and h becomes x.
-    pub fn backward_act(&self, params: &Params, dy: &[f32], act: Act, h: &mut [f32], dh: &mut [f32]) {
-        let dy = self.rows(dy, self.outputs);
-        self.with_weights(params, true, |w| linear::backward_act(dy, w, act, h, dh));
-    }
-
-    /// [`Self::forward`] as a graph.
-    pub fn composed(&self, graph: &Graph<'_>, x: &Tensor) -> Result<Tensor> {
-        let w = graph.var(self.weight);
-        let w = match self.layout {
-            Layout::InOut => w.narrow(1, self.first, self.outputs)?.contiguous()?,
-            Layout::OutIn => w.narrow(0, self.first, self.outputs)?.t()?,
-        };
-        let bias = self.bias.map(|bias| graph.var(bias).narrow(0, self.first, self.outputs)).transpose()?;
-        linear::composed(x, &w, bias.as_ref())
-    }
-
-    /// dx = dy W^T, or added to it.
-    pub fn backward_input(&self, params: &Params, dy: &[f32], dx: &mut [f32], accumulate: bool) {
-        self.backward_input_from(params, self.rows(dy, self.outputs), dx, accumulate);
-    }
-
-    /// As [`Self::backward_input`], from a part of a matrix.
-    pub fn backward_input_from(&self, params: &Params, dy: Mat<'_>, dx: &mut [f32], accumulate: bool) {
-        let dx = MatMut::new(dx, dy.rows(), self.inputs);
-        self.with_weights(params, true, |w| gemm(dx, dy, w, accumulate));
-    }
-
-    /// Adds the gradients of weight and bias.
-    pub fn backward_params(&self, x: &[f32], dy: &[f32], grads: &mut Grads) {
-        self.backward_params_from(self.rows(x, self.inputs), self.rows(dy, self.outputs), grads);
-    }
-
-    /// As [`Self::backward_params`], from a part of a matrix.
-    pub fn backward_params_from(&self, x: Mat<'_>, dy: Mat<'_>, grads: &mut Grads) {
-        if !grads.wanted() {
-            return;
-        }
-        let whole = self.outputs == self.total;
-        let (dw, accumulate) = if whole { grads.start(self.weight) } else { (grads.add(self.weight), true) };
-        match self.layout {
-            Layout::InOut => {
-                let dw = MatMut::with_stride(&mut dw[self.first..], self.inputs, self.outputs, self.total);
-                gemm(dw, x.t(), Rhs::new(dy, self.precision), accumulate);
-            }
-            Layout::OutIn => {
-                let dw = &mut dw[self.first * self.inputs..][..self.outputs * self.inputs];
-                let dw = MatMut::new(dw, self.outputs, self.inputs);
-                gemm(dw, dy.t(), Rhs::new(x, self.precision), accumulate);
-            }
-        }
-        if let Some(bias) = self.bias {
-            linear::bias_backward(dy, &mut grads.add(bias)[self.first..self.first + self.outputs]);
-        }
-    }
 }

@@ -41,7 +41,7 @@ impl Shipped {
 
     /// Reads it as a model file.
     pub fn spec(&self) -> Result<Spec> {
-        Spec::from_toml(self.text)
+        Spec::from_toml(self.text, &REGISTRY)
     }
 
     /// Reads it as a space file.

@@ -1,13 +1,13 @@
 //! What is measured: a whole model or one block, in the setting in which it will run.
 
 use crate::{Error, Result};
-use lathe_core::model::{Value, key};
-use lathe_core::{Block, Frame, Model, Positions};
-use lathe_model::{Alone, Grads, Network, Precision, REGISTRY, Training};
+use lathe_core::{Block, Frame, Model};
+use lathe_model::{BlockBench, Grads, Input, Network, Precision, State, Training};
 use lathe_ops::allocator;
 use lathe_ops::buffer::{self, Buf};
 use lathe_train::optimizer::{Optimizer, Rule};
 use lathe_train::settings::Settings;
+use lathe_train::tasks;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub enum Mode {
     Train,
 }
 
-/// What a transformer_xl has of the tokens before.
+/// What a model with a memory has of the tokens before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Memory {
@@ -49,7 +49,7 @@ pub struct Workload {
     pub batch: u32,
     /// T; `None` for the model's tgt_len.
     pub seq: Option<u32>,
-    /// Of a transformer_xl.
+    /// Of a model with one.
     pub memory: Memory,
     /// What products are computed in.
     #[serde(with = "as_text")]
@@ -99,19 +99,21 @@ impl fmt::Display for Workload {
 impl Workload {
     /// A model with the lengths of this workload.
     pub fn model(&self, model: &Model) -> Result<Model> {
-        let mut spec = model.spec();
-        let mut set = |name: &str, value: u32| {
-            spec.set(key(name).expect("a key of the model file"), Value::Int(value));
-        };
+        let mut frame = model.frame.clone();
         match self.seq {
-            Some(0) => return Err(Error::setting("--seq", 0, "at least 1")),
-            Some(seq) => set("tgt_len", seq),
+            Some(0) => return Err(Error::setting("seq", 0, "at least 1")),
+            Some(seq) => frame.tgt_len = seq,
             None => {}
         }
-        if model.frame.backbone.positions == Positions::Relative && self.memory == Memory::None {
-            set("mem_len", 0);
+        if self.memory == Memory::None {
+            frame.mem_len = 0;
         }
-        Ok(spec.model(&REGISTRY)?)
+        frame.check()?;
+        if self.mode == Mode::Decode && !frame.backbone.causal() {
+            let found = format!("decode for a {}", frame.backbone.key());
+            return Err(Error::setting("mode", found, "infer or train: it does not write text token by token"));
+        }
+        Ok(Model::new(frame, model.blocks.clone())?)
     }
 
     /// Tokens of one pass over a model.
@@ -128,7 +130,7 @@ impl Workload {
     pub fn passes(&self, mut network: Network, seed: u64) -> Job {
         let frame = &network.model.frame;
         let (batch, len) = (self.batch as usize, frame.tgt_len as usize);
-        let (vocab, positions) = (frame.vocab, frame.backbone.positions);
+        let (vocab, carried) = (frame.vocab, frame.has_memory());
         network.set_precision(self.precision);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.random_range(0..vocab)).collect() };
@@ -136,16 +138,16 @@ impl Workload {
         match self.mode {
             Mode::Infer => {
                 network.freeze();
-                let mut state = network.memory(batch);
-                if self.memory == Memory::Cached && positions == Positions::Relative {
-                    network.logits(&ids, batch, &mut state); // a memory of real hidden states
-                    state = network.cache(batch, len, &state);
+                let mut state = network.init_memory(batch);
+                if self.memory == Memory::Cached && carried {
+                    run(&network, &ids, batch, &mut state); // a memory of real hidden states
+                    state = network.init_cache(batch, len, &state);
                 }
                 Box::new(move || {
-                    if positions == Positions::Learned {
-                        state = network.memory(batch);
+                    if !carried {
+                        state = network.init_memory(batch);
                     }
-                    network.logits(&ids, batch, &mut state);
+                    run(&network, &ids, batch, &mut state);
                 })
             }
             Mode::Decode => {
@@ -153,18 +155,21 @@ impl Workload {
                 Box::new(move || decode(&network, &ids, batch, len))
             }
             Mode::Train => {
+                let task = tasks::find("", &network.model).expect("a model that can be trained");
                 let mut optimizer = adamw(network.params());
                 let mut grads = Grads::new(network.params());
-                let (mut state, mut step) = (network.memory(batch), 0);
+                let (mut state, mut step) = (network.init_memory(batch), 0);
                 Box::new(move || {
                     step += 1;
                     grads.clear();
                     let scale = 1.0 / targets.len() as f32;
                     let training = Training { dropout_key: Some(u64::from(step)), balance: 0.01, scale };
-                    if positions == Positions::Learned {
-                        state = network.memory(batch);
+                    if !carried {
+                        state = network.init_memory(batch);
                     }
-                    network.train(&ids, &targets, batch, &mut state, &training, &mut grads);
+                    let objective = task.objective(&targets);
+                    let input = Input::tokens(&ids, batch);
+                    network.train(&input, &*objective, &mut state, &training, &mut grads);
                     optimizer.step(network.params_mut(), &mut grads, step, RATE);
                 })
             }
@@ -176,34 +181,34 @@ impl Workload {
         let (batch, d) = (self.batch as usize, frame.d_model as usize);
         let len = if self.mode == Mode::Decode { 1 } else { frame.tgt_len as usize };
         let times = if self.mode == Mode::Decode { frame.tgt_len } else { 1 };
-        let mut alone = Alone::new(block, frame, seed)?;
-        alone.set_precision(self.precision);
+        let mut bench = BlockBench::new(block, frame, seed)?;
+        bench.set_precision(self.precision);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut x = Buf::zeros(batch * len * d);
         x.iter_mut().for_each(|x| *x = rng.random_range(-1.0..1.0));
         if self.mode == Mode::Train {
-            let mut optimizer = adamw(alone.params());
-            let mut grads = Grads::new(alone.params());
-            let (mut state, mut step) = (alone.state(batch, len, false), 0);
+            let mut optimizer = adamw(bench.params());
+            let mut grads = Grads::new(bench.params());
+            let (mut state, mut step) = (bench.state(batch, len, false), 0);
             return Ok(Box::new(move || {
                 step += 1;
                 grads.clear();
-                alone.train(x.clone(), batch, &mut state, &mut grads);
-                optimizer.step(alone.params_mut(), &mut grads, step, RATE);
+                bench.train(x.clone(), batch, &mut state, &mut grads);
+                optimizer.step(bench.params_mut(), &mut grads, step, RATE);
             }));
         }
-        alone.freeze();
-        let relative = frame.backbone.positions == Positions::Relative;
-        let cached = self.mode == Mode::Decode || relative && self.memory == Memory::Cached;
-        let mut state = alone.state(batch, len, cached);
-        // A gpt2 begins each pass with nothing, and decoding with an empty cache.
-        let anew = !relative || self.mode == Mode::Decode;
+        bench.freeze();
+        let carried = frame.has_memory();
+        let cached = self.mode == Mode::Decode || carried && self.memory == Memory::Cached;
+        let mut state = bench.state(batch, len, cached);
+        // Without a memory each pass begins with nothing, and decoding with an empty cache.
+        let anew = !carried || self.mode == Mode::Decode;
         Ok(Box::new(move || {
             if anew {
-                state = alone.state(batch, len, cached);
+                state = bench.state(batch, len, cached);
             }
             for _ in 0..times {
-                alone.forward(x.clone(), batch, &mut state);
+                bench.forward(x.clone(), batch, &mut state);
             }
         }))
     }
@@ -228,13 +233,22 @@ fn adamw(params: &lathe_model::Params) -> Optimizer {
     Optimizer::new(Rule::AdamW, &Settings { clip: 0.0, ..Settings::default() }, params)
 }
 
+/// One forward pass: logits at every position, or hidden states and their vector where there is no output layer.
+fn run(network: &Network, ids: &[u32], batch: usize, state: &mut State) {
+    let hidden = network.hidden(&Input::tokens(ids, batch), state);
+    match network.has_head() {
+        true => drop(network.outputs(&hidden)),
+        false => drop(network.pooled(&hidden, batch)),
+    }
+}
+
 /// Decodes greedily from the first token of each sequence.
 fn decode(network: &Network, ids: &[u32], batch: usize, len: usize) {
     let vocab = network.model.frame.vocab as usize;
-    let mut state = network.cache(batch, 1, &network.memory(batch));
+    let mut state = network.init_cache(batch, 1, &network.init_memory(batch));
     let mut tokens: Vec<u32> = ids.iter().step_by(len).copied().collect();
     for _ in 0..len {
-        let logits = network.logits(&tokens, batch, &mut state);
+        let logits = network.logits(&Input::tokens(&tokens, batch), &mut state);
         let best = |row: &[f32]| {
             row.iter().enumerate().fold((0, f32::MIN), |best, (i, &x)| if x > best.1 { (i, x) } else { best }).0
         };

@@ -139,16 +139,16 @@ fn tensors(moving: &Moving) -> Vec<Tensor<'_>> {
     let mut tensors = Vec::new();
     for (i, moments) in moving.optimizer.moments().iter().enumerate() {
         for (param, values) in moving.network.params().iter().zip(moments) {
-            tensors.push(Tensor { name: format!("moment.{i}.{}", param.name), shape: param.shape.clone(), values });
+            tensors.push(Tensor::f32(format!("moment.{i}.{}", param.name), &param.shape, values));
         }
     }
     for (part, state) in moving.states.iter().enumerate() {
         for (layer, (_, values)) in moving.network.memories(state).enumerate() {
-            tensors.push(Tensor { name: format!("memory.{part}.{layer}"), shape: vec![values.len()], values });
+            tensors.push(Tensor::f32(format!("memory.{part}.{layer}"), &[values.len()], values));
         }
     }
     let recent = &moving.recent;
-    tensors.push(Tensor { name: "recent".into(), shape: vec![recent.len()], values: recent });
+    tensors.push(Tensor::f32("recent", &[recent.len()], recent));
     tensors
 }
 

@@ -1,14 +1,14 @@
 //! How well a model predicts a text.
 //!
 //! The tokens are cut into consecutive windows, each predicting its next tokens, so that every token but the first is
-//! scored once. A gpt2 sees nothing before its window of max_len tokens, except where windows overlap; a
-//! transformer_xl carries its memory through windows of tgt_len.
+//! scored once. A model without a memory sees nothing before its window of max_len tokens, except where windows overlap;
+//! one with a memory carries it through windows of tgt_len.
 
 use crate::Result;
-use crate::data::Tokens;
+use crate::data::Specials;
+use crate::data::{Tokenizer, Tokens};
 use crate::language::{Judge, Language, Tally};
-use lathe_core::Positions;
-use lathe_model::Network;
+use lathe_model::{Input, Network, Targets};
 use lathe_ops::loss::IGNORE;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub struct Evaluation {
     pub bits_per_byte: f64,
     /// How many tokens were scored.
     pub tokens: u64,
+    /// Share of them that is the most probable token, where the task counts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
     /// On the built-in language: bits of each kind of byte beside the least possible.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<KindScore>,
@@ -42,14 +45,24 @@ pub struct KindScore {
 }
 
 /// How to evaluate.
-#[derive(Default)]
 pub struct Options<'a> {
-    /// gpt2: tokens that a window shares with the one before.
+    /// Without a memory: tokens that a window shares with the one before.
     pub context: usize,
     /// Most tokens to score; 0 for all.
     pub limit: u64,
     /// The language that the text is of, where its tokens are bytes.
     pub language: Option<&'a Language>,
+    /// The tokenizer's special tokens.
+    pub specials: &'a Specials,
+    /// Tokens of the tokenizer.
+    pub vocab: u32,
+}
+
+impl<'a> Options<'a> {
+    /// All of a text, with this tokenizer.
+    pub fn new(tokenizer: &'a Tokenizer) -> Self {
+        Self { context: 0, limit: 0, language: None, specials: tokenizer.specials(), vocab: tokenizer.vocab() }
+    }
 }
 
 /// Tokens computed at once.
@@ -63,11 +76,11 @@ pub fn evaluate(
     watch: &mut dyn FnMut(u64, u64),
 ) -> Result<Evaluation> {
     let frame = &network.model.frame;
-    let relative = frame.backbone.positions == Positions::Relative;
+    let carried = frame.has_memory();
     let all = tokens.len().saturating_sub(1);
     let total = if options.limit == 0 { all } else { all.min(options.limit) };
-    let window = if relative { frame.tgt_len } else { frame.max_len } as usize;
-    let context = if relative { 0 } else { options.context.min(window - 1) };
+    let window = frame.window() as usize;
+    let context = if carried { 0 } else { options.context.min(window - 1) };
     let mut score = Score { nats: 0.0, kinds: options.language.map(Kinds::new) };
     if let Some(kinds) = &mut score.kinds
         && total > 0
@@ -76,7 +89,7 @@ pub fn evaluate(
         tokens.read(0, &mut first)?;
         kinds.push(first[0], None);
     }
-    let mut memory = relative.then(|| network.cache(1, window, &network.memory(1)));
+    let mut memory = carried.then(|| network.init_cache(1, window, &network.init_memory(1)));
     let mut done = 0;
     while done < total {
         watch(done, total);
@@ -84,15 +97,17 @@ pub fn evaluate(
         let rest = (total - done) as usize;
         let before = context.min(done as usize);
         let len = (window - before).min(rest);
-        let together = if relative || before > 0 || context > 0 { 1 } else { (AT_ONCE / len).clamp(1, rest / len) };
+        let together = if carried || before > 0 || context > 0 { 1 } else { (AT_ONCE / len).clamp(1, rest / len) };
         let mut ids = vec![0; before + together * len + 1];
         tokens.read(done - before as u64, &mut ids)?;
         let mut targets = ids[1..].to_vec();
         targets[..before].fill(IGNORE);
         ids.pop();
         let losses = match &mut memory {
-            Some(memory) => network.loss(&ids, &targets, 1, memory),
-            None => network.loss(&ids, &targets, together, &mut network.memory(together)),
+            Some(memory) => network.loss(&Input::tokens(&ids, 1), &Targets(&targets), memory),
+            None => {
+                network.loss(&Input::tokens(&ids, together), &Targets(&targets), &mut network.init_memory(together))
+            }
         };
         score.add(&targets[before..], &losses[before..]);
         done += (together * len) as u64;
@@ -105,6 +120,7 @@ pub fn evaluate(
         perplexity: loss.exp(),
         bits_per_byte: score.nats / std::f64::consts::LN_2 / bytes,
         tokens: total,
+        accuracy: None,
         kinds: score.kinds.map_or_else(Vec::new, |kinds| kinds.rows()),
     })
 }

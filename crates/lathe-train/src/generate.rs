@@ -3,8 +3,7 @@
 //! As in transformers, in this order: the repetition penalty (Keskar et al., 2019), the temperature, the `top_k` most
 //! likely tokens, and of these the fewest that together have the probability `top_p` (Holtzman et al., 2020).
 
-use lathe_core::Positions;
-use lathe_model::{Network, State};
+use lathe_model::{Input, Network, State};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -48,22 +47,18 @@ impl<'a> Generator<'a> {
 
     /// Tokens computed in one pass.
     fn segment(network: &Network) -> usize {
-        let frame = &network.model.frame;
-        match frame.backbone.positions {
-            Positions::Relative => frame.tgt_len as usize,
-            Positions::Learned => frame.max_len as usize,
-        }
+        network.model.frame.window() as usize
     }
 
     fn fresh(network: &Network) -> State {
-        network.cache(1, Self::segment(network), &network.memory(1))
+        network.init_cache(1, Self::segment(network), &network.init_memory(1))
     }
 
     /// The next token.
     pub fn next_token(&mut self) -> u32 {
         let frame = &self.network.model.frame;
         let segment = Self::segment(self.network);
-        if frame.backbone.positions == Positions::Learned && self.tokens.len() - self.began > segment {
+        if !frame.has_memory() && self.tokens.len() - self.began > segment {
             // Positions end here: the text goes on with what half a window remembers.
             self.state = Self::fresh(self.network);
             self.began = self.tokens.len() - segment.div_ceil(2);
@@ -72,7 +67,7 @@ impl<'a> Generator<'a> {
         let mut logits = None;
         while self.seen < self.tokens.len() {
             let end = self.tokens.len().min(self.seen + segment);
-            logits = Some(self.network.logits(&self.tokens[self.seen..end], 1, &mut self.state));
+            logits = Some(self.network.logits(&Input::tokens(&self.tokens[self.seen..end], 1), &mut self.state));
             self.seen = end;
         }
         let logits = logits.expect("the last token is new");

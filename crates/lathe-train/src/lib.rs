@@ -16,6 +16,7 @@ pub mod recipes;
 pub mod run;
 pub mod schedule;
 pub mod settings;
+pub mod tasks;
 mod tensorboard;
 pub mod texts;
 

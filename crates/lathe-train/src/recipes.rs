@@ -38,7 +38,8 @@ mod tests {
     #[test]
     fn every_recipe_is_a_run_of_a_model_that_exists() {
         for recipe in RECIPES {
-            let (settings, model) = settings::read(recipe.text).unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
+            let (settings, model) =
+                settings::read(recipe.text, &REGISTRY).unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
             assert_eq!(settings.data, "", "{}", recipe.name);
             let spec = match model {
                 ModelEntry::Inline(spec) => spec,

@@ -11,20 +11,22 @@
 //! Beginning a run writes `run.toml`; everything after that is the same whether it begins or goes on.
 
 use crate::checkpoint::{self, Best, Moving, Progress};
-use crate::data::{Sampler, Tokens};
-use crate::evaluate::{Evaluation, Options, evaluate};
+use crate::data::Tokens;
+use crate::evaluate::{Evaluation, Options};
 use crate::gradient::gradient;
 use crate::language::Language;
 use crate::metrics::{ExpertRecord, Metrics, StepRecord};
 use crate::optimizer::Optimizer;
 use crate::schedule::Schedule;
 use crate::settings::{self, ModelEntry, Settings};
+use crate::tasks::{self, Batches, Cut, Task};
 use crate::texts::{Texts, check_vocab, language_of};
 use crate::{Error, Result};
 use lathe_core::model::{Value, key};
-use lathe_core::{Model, Positions, Spec};
+use lathe_core::{Model, Registry, Spec};
 use lathe_model::folder::{self, is_free, write_aside};
-use lathe_model::{Grads, MoeStats, Network, REGISTRY};
+use lathe_model::{Grads, MoeStats, Network};
+use lathe_ops::storage::F32;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -92,7 +94,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(Event<'_>);
 
 /// Begins a run in the folder `settings.out`, which must be new or empty. A model without `vocab` gets the
 /// tokenizer's.
-pub fn begin(settings: &Settings, model: &Spec, watch: Watch<'_>) -> Result<Outcome> {
+pub fn begin(settings: &Settings, model: &Spec, registry: &Registry, watch: Watch<'_>) -> Result<Outcome> {
     settings.check()?;
     let folder = Path::new(&settings.out);
     if settings.out.is_empty() {
@@ -103,13 +105,14 @@ pub fn begin(settings: &Settings, model: &Spec, watch: Watch<'_>) -> Result<Outc
         let expected = "a new or empty folder; `lathe train --resume` goes on with a run";
         return Err(Error::setting(format!("out: {}", folder.display()), found, expected));
     }
-    resolve(model, 256)?; // the model is checked before anything is written
+    // The model is checked before anything is written.
+    tasks::find(&settings.task, &resolve(model, 256, registry)?)?;
     let made = !folder.exists();
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let path = folder.join(SETTINGS);
     let text = settings.to_toml(model);
     write_aside(&path, |out| out.write_all(text.as_bytes()))?;
-    let ended = resume(folder, watch);
+    let ended = resume(folder, registry, watch);
     // A run that never began leaves nothing behind.
     if ended.is_err() && !folder.join("metrics.jsonl").exists() {
         let _ = std::fs::remove_dir_all(folder.join("data"));
@@ -124,12 +127,12 @@ pub fn begin(settings: &Settings, model: &Spec, watch: Watch<'_>) -> Result<Outc
 }
 
 /// The model, with the tokenizer's vocabulary where it names none.
-fn resolve(spec: &Spec, vocab: u32) -> Result<Model> {
+fn resolve(spec: &Spec, vocab: u32, registry: &Registry) -> Result<Model> {
     let mut spec = spec.clone();
     if spec.get("vocab").is_none() {
         spec.set(key("vocab").expect("a key of the model file"), Value::Int(vocab));
     }
-    Ok(spec.model(&REGISTRY)?)
+    Ok(spec.model(registry)?)
 }
 
 const LOCK: &str = ".lock";
@@ -148,14 +151,14 @@ pub fn lock(folder: &Path) -> Result<File> {
 }
 
 /// Goes on with the run in a folder, from its last good checkpoint. A run that has ended gives its outcome again.
-pub fn resume(folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
+pub fn resume(folder: &Path, registry: &Registry, watch: Watch<'_>) -> Result<Outcome> {
     let path = folder.join(SETTINGS);
     if !path.exists() {
         return Err(Error::setting(folder.display(), "no run.toml", "the folder of a run"));
     }
     let _lock = lock(folder)?;
     let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
-    let (mut settings, ModelEntry::Inline(spec)) = settings::read(&text)? else {
+    let (mut settings, ModelEntry::Inline(spec)) = settings::read(&text, registry)? else {
         return Err(Error::data(path.display(), "no table [model]", "the settings that a run began with"));
     };
     settings.out = folder.display().to_string(); // it may have been moved
@@ -166,7 +169,7 @@ pub fn resume(folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
             .map_err(|error| Error::data(result.display(), error, "the outcome of a run"))?;
         return Ok(Outcome { out: settings.out, ..outcome });
     }
-    Run::open(folder, settings, &spec, watch)?.finish(watch)
+    Run::open(folder, settings, &spec, registry, watch)?.finish(watch)
 }
 
 /// A run at work.
@@ -176,7 +179,8 @@ struct Run {
     schedule: Schedule,
     texts: Texts,
     language: Option<Language>,
-    sampler: Sampler,
+    task: &'static dyn Task,
+    batches: Box<dyn Batches>,
     /// Tokens of a sequence.
     len: u32,
     metrics: Metrics,
@@ -187,40 +191,46 @@ struct Run {
 }
 
 impl Run {
-    fn open(folder: &Path, settings: Settings, spec: &Spec, watch: Watch<'_>) -> Result<Self> {
+    fn open(folder: &Path, settings: Settings, spec: &Spec, registry: &Registry, watch: Watch<'_>) -> Result<Self> {
         let began = Instant::now();
         let texts = Texts::open(&folder.join("data"), &settings, watch)?;
-        let model = resolve(spec, texts.tokenizer.vocab())?;
-        check_vocab(&model, texts.tokenizer.vocab(), watch)?;
+        let task = tasks::find(&settings.task, &resolve(spec, texts.tokenizer.vocab(), registry)?)?;
+        let extra = task.extra_tokens(texts.tokenizer.specials());
+        let model = resolve(spec, texts.tokenizer.vocab() + extra, registry)?;
+        check_vocab(&model, &texts, task, watch)?;
         let frame = &model.frame;
-        let relative = frame.backbone.positions == Positions::Relative;
-        let longest = if relative { frame.tgt_len } else { frame.max_len };
+        let (carried, longest) = (frame.has_memory(), frame.window());
         let len = if settings.seq == 0 { longest } else { settings.seq };
-        if !relative && len > longest {
+        if !carried && len > longest {
             return Err(Error::setting("seq", len, format!("at most max_len, which is {longest}")));
         }
-        if !relative && len < longest {
+        if !carried && len < longest {
             watch(Event::Warning(format!(
                 "training sees {len} tokens at once and evaluation max_len, which is {longest}: positions beyond {len} \
                  are not trained"
             )));
         }
         let (batch, tokens) = (settings.batch as usize, texts.train.clone());
-        let sampler = match relative {
-            true => Sampler::streams(tokens, batch, len as usize)?,
-            false => Sampler::windows(tokens, batch, len as usize, settings.seed.into())?,
+        let cut = Cut {
+            batch,
+            len: len as usize,
+            seed: settings.seed.into(),
+            specials: texts.tokenizer.specials(),
+            vocab: texts.tokenizer.vocab(),
         };
-        let network = match settings.init.as_str() {
+        let batches = task.batches(frame, tokens, &cut)?;
+        let mut network = match settings.init.as_str() {
             "" => Network::new(model, settings.seed.into())?,
             init => folder::load_as(Path::new(init), model)?,
         };
+        network.set_storage(&F32);
         let precision = settings.precision()?;
         if let Some(warning) = precision.warning() {
             watch(Event::Warning(warning));
         }
         let optimizer = Optimizer::new(settings.rule()?, &settings, network.params());
         let part = batch / settings.accumulate as usize;
-        let states = (0..settings.accumulate).map(|_| network.memory(part)).collect();
+        let states = (0..settings.accumulate).map(|_| network.init_memory(part)).collect();
         let mut moving = Moving { network, optimizer, states, recent: Vec::new(), progress: Progress::default() };
         let checkpoints = folder.join("checkpoints");
         std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
@@ -242,7 +252,8 @@ impl Run {
             settings,
             schedule,
             texts,
-            sampler,
+            task,
+            batches,
             len,
             metrics,
             moving,
@@ -325,13 +336,13 @@ impl Run {
         let start = Instant::now();
         let Moving { network, optimizer, states, recent, progress } = &mut self.moving;
         let step = progress.step + 1;
-        let batch = self.sampler.batch(u64::from(progress.step))?;
-        let (loss, experts) = gradient(network, states, &batch, &self.settings, step, &mut self.grads);
+        let batch = self.batches.batch(u64::from(progress.step))?;
+        let (loss, experts) = gradient(network, self.task, states, &batch, &self.settings, step, &mut self.grads);
         let lr = self.schedule.rate(step);
         if step == 1 {
             progress.first_loss = loss;
         }
-        let highest = 4.0 * progress.first_loss.max((network.model.frame.vocab as f32).ln());
+        let highest = 4.0 * progress.first_loss.max(self.task.chance(&network.model.frame));
         let norm =
             if loss <= highest { optimizer.step(network.params_mut(), &mut self.grads, step, lr) } else { f64::NAN };
         if !norm.is_finite() {
@@ -367,8 +378,9 @@ impl Run {
     }
 
     fn score(&self, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
-        let options = Options { context: 0, limit, language: self.language.as_ref() };
-        evaluate(&self.moving.network, tokens, &options, &mut |done, total| watch(Event::Evaluating(done, total)))
+        let options = Options { limit, language: self.language.as_ref(), ..Options::new(&self.texts.tokenizer) };
+        let mut watch = |done, total| watch(Event::Evaluating(done, total));
+        self.task.evaluate(&self.moving.network, tokens, &options, &mut watch)
     }
 
     /// An evaluation on the way. Gives whether it is the best so far.

@@ -16,7 +16,7 @@ use crate::optimizer::Rule;
 use crate::schedule::{Schedule, Shape};
 use lathe_core::fields::Document;
 use lathe_core::model::{Key, KeyKind, Value};
-use lathe_core::{Error, Result, Spec};
+use lathe_core::{Error, Registry, Result, Spec};
 use lathe_ops::Precision;
 use std::fmt::Write;
 
@@ -83,12 +83,13 @@ settings! {
     data: String = "builtin", WORD, "text to learn: a file, a folder, either with .gz, or builtin[:MB[:SEED]] [builtin]";
     valid: String = "", WORD, "text to validate on [the last tenth of the data]";
     tokenizer: String = "", WORD, "bytes, bpe:N, word:N, a tokenizer.json or a vocab.json beside its merges.txt [init's, else bytes]";
+    task: String = "", WORD, "what to train for: causal_lm or masked_lm [what the backbone is for]";
     init: String = "", WORD, "model folder to begin with the weights of [fresh weights]";
     out: String = "", WORD, "folder of the run, which becomes the model's folder";
     steps: u32 = 1000u32, KeyKind::Int(1, 1 << 30), "optimiser steps [1000]";
     batch: u32 = 16u32, KeyKind::Int(1, 1 << 20), "sequences of a step [16]";
     accumulate: u32 = 1u32, KeyKind::Int(1, 1 << 20), "parts that a batch is computed in, one after the other, to save memory [1]";
-    seq: u32 = 0u32, KeyKind::Int(0, 1 << 24), "tokens of a sequence in training [gpt2: max_len; transformer_xl: tgt_len]";
+    seq: u32 = 0u32, KeyKind::Int(0, 1 << 24), "tokens of a sequence in training [with a memory tgt_len, else max_len]";
     seed: u32 = 0u32, COUNT, "seed of weights, order and dropout [0]";
     optimizer: String = "adamw", WORD, "adamw, lamb, jitlamb, nvlamb or sgd [adamw]";
     lr: f64 = 1e-3, KeyKind::Real(0.0, 1e3), "highest learning rate [0.001]";
@@ -123,14 +124,14 @@ pub enum ModelEntry {
 }
 
 /// Reads a run file.
-pub fn read(text: &str) -> Result<(Settings, ModelEntry)> {
+pub fn read(text: &str, registry: &Registry) -> Result<(Settings, ModelEntry)> {
     let document = Document::parse(text, "the run file")?;
     let mut settings = Settings::default();
     let mut model = ModelEntry::None;
     for (name, field) in document.fields().iter() {
         if name == "model" {
             model = match field.is_table() {
-                true => ModelEntry::Inline(Spec::from_fields(&field.table()?)?),
+                true => ModelEntry::Inline(Spec::from_fields(&field.table()?, registry)?),
                 false => ModelEntry::Name(field.text()?.to_string()),
             };
             continue;

@@ -4,6 +4,7 @@ use crate::data::{self, DataSpec, Tokenizer, TokenizerSpec, Tokens};
 use crate::language::Language;
 use crate::run::{Event, Watch};
 use crate::settings::Settings;
+use crate::tasks::Task;
 use crate::{Error, Result};
 use lathe_core::Model;
 use std::path::Path;
@@ -58,9 +59,11 @@ fn tokenizer_of(settings: &Settings) -> Result<TokenizerSpec> {
 }
 
 /// An error where a model cannot read what the tokenizer writes.
-pub fn check_vocab(model: &Model, tokenizer: u32, watch: Watch<'_>) -> Result<()> {
+pub fn check_vocab(model: &Model, texts: &Texts, task: &dyn Task, watch: Watch<'_>) -> Result<()> {
     let vocab = model.frame.vocab;
-    if tokenizer > vocab || tokenizer == 256 && vocab != 256 {
+    let tokenizer = texts.tokenizer.vocab() + task.extra_tokens(texts.tokenizer.specials());
+    let bytes = matches!(texts.tokenizer, Tokenizer::Bytes);
+    if tokenizer > vocab || bytes && vocab != tokenizer {
         let expected = format!("{tokenizer}, the size of the tokenizer's vocabulary");
         return Err(Error::setting("vocab", vocab, expected));
     }

@@ -186,6 +186,11 @@ impl<'a> Parser<'a> {
                 self.at += word.len();
                 (word, word.parse::<bool>().ok().map(u32::from))
             }
+            Domain::Word(words) => {
+                let word = self.word();
+                self.at += word.len();
+                (word, words.iter().position(|known| *known == word).map(|index| index as u32))
+            }
         };
         match value {
             Some(value) if knob.domain.contains(value) => Ok(value),

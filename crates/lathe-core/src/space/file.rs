@@ -45,15 +45,15 @@ impl Space {
         };
 
         let baseline = required("baseline", "a table [baseline] with the keys of a model file")?;
-        let mut base = Spec::from_fields(&baseline.table()?)?;
+        let mut base = Spec::from_fields(&baseline.table()?, registry)?;
         let baseline = base.model(registry).map_err(|error| error.at("baseline"))?;
         base.remove("layers");
         let globals = match fields.get("choices") {
-            Some(field) => read_globals(&field.table()?)?,
+            Some(field) => read_globals(&field.table()?, registry)?,
             None => Vec::new(),
         };
-        if let Some(global) = globals.iter().find(|global| baseline.frame.backbone.ignores(global.key.name)) {
-            let expected = format!("a key that has an effect with backbone {}", baseline.frame.backbone.key);
+        if let Some(global) = globals.iter().find(|global| baseline.frame.ignores(global.key.name)) {
+            let expected = format!("a key that has an effect with backbone {}", baseline.frame.backbone.key());
             return Err(global.field.error(expected));
         }
         let slots_field = required("slots", "at least one [[slots]]")?;
@@ -76,18 +76,18 @@ impl Space {
     }
 }
 
-fn read_globals<'d>(fields: &Fields<'d>) -> Result<Vec<Global<'d>>> {
-    let known: Vec<&str> = integer_keys().map(|(key, _)| key.name).collect();
+fn read_globals<'d>(fields: &Fields<'d>, registry: &Registry) -> Result<Vec<Global<'d>>> {
+    let known: Vec<&str> = integer_keys(registry).map(|(key, _)| key.name).collect();
     fields.only(&known)?;
-    // In the order of KEYS, so that the order of the file does not change what a seed gives.
-    integer_keys()
+    // In the order of the keys, so that the order of the file does not change what a seed gives.
+    integer_keys(registry)
         .filter_map(|(key, domain)| Some((key, domain, fields.get(key.name)?)))
         .map(|(key, domain, field)| Ok(Global { key, values: read_values(&field, domain)?, field }))
         .collect()
 }
 
-fn integer_keys() -> impl Iterator<Item = (&'static model::Key, Domain)> {
-    model::KEYS.iter().filter_map(|key| match key.kind {
+fn integer_keys(registry: &Registry) -> impl Iterator<Item = (&'static model::Key, Domain)> {
+    registry.keys().filter_map(|key| match key.kind {
         KeyKind::Int(min, max) => Some((key, Domain::Int { min, max })),
         _ => None,
     })
@@ -97,7 +97,7 @@ type Conditions<'d> = (Vec<(Condition, Field<'d>)>, Vec<Name>);
 
 fn read_conditions<'d>(field: &Field<'d>, globals: &[Global<'_>], registry: &Registry) -> Result<Conditions<'d>> {
     let knobs: Vec<&str> = registry.blocks.iter().flat_map(|kind| kind.knobs()).map(|knob| knob.name).collect();
-    let mut known: Vec<&str> = integer_keys().map(|(key, _)| key.name).chain(knobs.iter().copied()).collect();
+    let mut known: Vec<&str> = integer_keys(registry).map(|(key, _)| key.name).chain(knobs.iter().copied()).collect();
     known.sort_unstable();
     known.dedup();
     let list = field.list("a list of conditions")?;
@@ -199,6 +199,10 @@ fn read_values(field: &Field<'_>, domain: Domain) -> Result<Vec<u32>> {
     let one = |field: &Field<'_>| match domain {
         Domain::Int { min, max } => field.int(min, max),
         Domain::Flag => field.flag().map(u32::from),
+        Domain::Word(words) => {
+            let index = words.iter().position(|word| field.text().is_ok_and(|text| text == *word));
+            index.map(|index| index as u32).ok_or_else(|| field.error(domain.expected()))
+        }
     };
     let mut values = match domain {
         Domain::Int { min, max } if field.value.is_table() => read_range(field, min, max)?,

@@ -8,19 +8,35 @@
 //! | plain | 2 D F + F + D | 4 T D F |
 //! | gated | 3 D F | 6 T D F |
 
-use super::{BYTES, Build, DEVIATION, Names, memory_bytes, norm_deviation, output_deviation};
+use super::{BYTES, memory_bytes, norm_params};
+use crate::build::{BuildBlock, LayerBuilder, Site};
 use crate::composed::Graph;
-use crate::layer::{LayerState, NormParams, Pass, Saved, Sublayer};
-use crate::params::{Builder, Grads, Init, Layout, Linear};
+use crate::layer::{Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
+use crate::linear::{Linear, Matrix};
+use crate::params::{Builder, Grads};
 use candle_core::Tensor;
-use lathe_core::{Activation, Block, BlockKind, Cost, Domain, Frame, Knob, MAX_INNER, Positions, Result, Setting};
+use lathe_core::{Activation, Block, BlockKind, Cost, Domain, Frame, Knob, MAX_INNER, Result, Role, Setting};
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
+use lathe_ops::gemm::{Mat, MatMut};
+use std::any::Any;
 
 pub(super) struct Ffn;
 
 const INNER: usize = 0;
+/// Narrower ones than this are not on offer in searches.
+const NARROWEST: u32 = 16;
+const ROLE: Role = Role::PerToken;
+
+impl Ffn {
+    /// A feed-forward of an inner width.
+    pub(super) fn of(inner: u32) -> Block {
+        let mut block = Block::new(&Self);
+        block.set(INNER, inner);
+        block
+    }
+}
 
 /// Parameters of one feed-forward net, which an expert is too.
 pub(super) fn params(activation: Activation, d: u64, f: u64) -> u64 {
@@ -67,11 +83,29 @@ impl BlockKind for Ffn {
         let floats_per_token = 2 * u128::from(d) + inner_floats(frame.activation, f); // norm, inner, output
         Cost {
             params: params(frame.activation, d, f),
-            norm_params: 2 * d,
+            norm_params: norm_params(frame),
             flops: setting.tokens() * flops_per_token(frame.activation, d, f),
             activation_bytes: setting.tokens() * BYTES * floats_per_token,
             state_bytes: memory_bytes(frame, setting.mem_len),
         }
+    }
+
+    fn role(&self) -> Role {
+        ROLE
+    }
+
+    fn in_references(&self) -> bool {
+        true
+    }
+
+    /// A quarter, half and all of the frame's inner width.
+    fn variants(&self, frame: &Frame) -> Vec<Block> {
+        let narrower = [frame.inner / 4, frame.inner / 2].into_iter().filter(|&inner| inner >= NARROWEST);
+        narrower.chain([frame.inner]).map(Self::of).collect()
+    }
+
+    fn builder(&self) -> &'static dyn Any {
+        &LayerBuilder(&Self)
     }
 }
 
@@ -85,62 +119,38 @@ pub(super) fn act(activation: Activation) -> Act {
     }
 }
 
-impl Build for Ffn {
-    fn build(
-        &self,
-        block: &Block,
-        frame: &Frame,
-        names: &Names,
-        builder: &mut Builder,
-    ) -> Option<(Box<dyn Sublayer>, NormParams)> {
+impl BuildBlock for Ffn {
+    fn build(&self, block: &Block, frame: &Frame, site: &Site<'_>, builder: &mut Builder) -> Option<Box<dyn Layer>> {
         let d = frame.d_model as usize;
         let inner = block.get(INNER).unwrap_or(frame.inner) as usize;
         let gated = frame.activation.gated();
-        let wide = if gated { 2 * inner } else { inner };
-        let layer = &names.layer;
-        let (up, down, norm, layout) = match frame.backbone.positions {
-            Positions::Learned => {
-                (format!("{layer}.mlp.c_fc"), format!("{layer}.mlp.c_proj"), format!("{layer}.ln_2"), Layout::InOut)
+        let norm = site.norm(builder, ROLE, "mlp.norm");
+        let bias = site.style.bias && !gated;
+        let mut linear = |part: &str, inputs: usize, outputs: usize, deviation: f32| {
+            site.linear(builder, &site.name(ROLE, part), [inputs, outputs], deviation, bias)
+        };
+        let deviation = site.style.deviation;
+        let up = match gated {
+            true if site.style.split_gate => {
+                ["mlp.gate", "mlp.up"].map(|part| linear(part, d, inner, deviation)).into()
             }
-            Positions::Relative => (
-                format!("{layer}.pos_ff.CoreNet.0"),
-                format!("{layer}.pos_ff.CoreNet.3"),
-                format!("{layer}.pos_ff.layer_norm"),
-                Layout::OutIn,
-            ),
+            true => vec![linear("mlp.up", d, 2 * inner, deviation)],
+            false => vec![linear("mlp.up", d, inner, deviation)],
         };
-        let norm = NormParams::new(builder, &norm, d, norm_deviation(frame));
-        let mut linear = |name: &str, inputs: usize, outputs: usize, deviation: f32| {
-            let shape = if layout == Layout::InOut { [inputs, outputs] } else { [outputs, inputs] };
-            let weight = builder.param(format!("{name}.weight"), &shape, Init::Normal(0.0, deviation));
-            let bias = (!gated).then(|| builder.param(format!("{name}.bias"), &[outputs], Init::Constant(0.0)));
-            Linear::new(weight, bias, layout, inputs, outputs)
-        };
-        let up = linear(&up, d, wide, DEVIATION);
-        let down = linear(&down, inner, d, output_deviation(frame, names));
-        let inner_dropout = frame.backbone.positions == Positions::Relative;
-        Some((
-            Box::new(FfnLayer {
-                up,
-                down,
-                act: act(frame.activation),
-                gated,
-                inner,
-                inner_dropout,
-                salt: names.salt(1),
-            }),
-            norm,
-        ))
+        let down = linear("mlp.down", inner, d, site.style.output_deviation);
+        let (act, inner_dropout, salt) = (act(frame.activation), site.style.inner_dropout, site.salt(1));
+        site.residual(FfnLayer { up, down, act, gated, inner, inner_dropout, salt }, norm)
     }
 }
 
 struct FfnLayer {
-    up: Linear,
+    /// One matrix, or one for the gate and one for what it gates.
+    up: Vec<Linear>,
     down: Linear,
     act: Act,
     gated: bool,
     inner: usize,
-    /// transformer_xl drops inner activations too.
+    /// Whether inner activations are dropped too.
     inner_dropout: bool,
     salt: u64,
 }
@@ -151,6 +161,26 @@ struct FfnSaved {
 }
 
 impl FfnLayer {
+    /// Width of h.
+    fn wide(&self) -> usize {
+        if self.gated { 2 * self.inner } else { self.inner }
+    }
+
+    /// h = x W1 + b1, side by side where it is gated.
+    fn project(&self, pass: &Pass<'_>, input: &[f32], h: &mut [f32]) {
+        match &self.up[..] {
+            [all] => all.forward(pass.params, input, h),
+            parts => {
+                let rows = pass.rows();
+                let x = Mat::new(input, rows, input.len() / rows);
+                let columns = MatMut::new(h, rows, self.wide()).split(&[rows], &[self.inner, 2 * self.inner]);
+                for (linear, (_, _, y)) in parts.iter().zip(columns) {
+                    linear.forward_into(pass.params, x, y);
+                }
+            }
+        }
+    }
+
     fn dropout(&self, pass: &Pass<'_>) -> Dropout {
         if self.inner_dropout { pass.dropout[0].with(self.salt) } else { Dropout::NONE }
     }
@@ -160,19 +190,19 @@ impl Sublayer for FfnLayer {
     fn forward(&self, pass: &Pass<'_>, input: &[f32], _: &mut LayerState) -> (Buf, Saved) {
         let rows = pass.rows();
         let mut out = Buf::any(input.len());
-        let mut h = Buf::any(rows * self.up.outputs());
+        let mut h = Buf::any(rows * self.wide());
         if !pass.keep && !self.gated {
             let act = self.act;
-            self.up.forward_finish(pass.params, input, &mut h, |h| activation::row(act, h));
+            self.up[0].forward_finish(pass.params, input, &mut h, |h| activation::row(act, h));
             self.down.forward(pass.params, &h, &mut out);
             return (out, Box::new(()));
         }
         let mut a = Buf::any(rows * self.inner);
         if self.gated {
-            self.up.forward(pass.params, input, &mut h);
+            self.project(pass, input, &mut h);
             activation::forward(self.act, true, &h, &mut a, self.inner);
         } else {
-            self.up.forward_act(pass.params, input, self.act, &mut h, &mut a);
+            self.up[0].forward_act(pass.params, input, self.act, &mut h, &mut a);
         }
         self.dropout(pass).apply(&mut a);
         self.down.forward(pass.params, &a, &mut out);
@@ -197,18 +227,38 @@ impl Sublayer for FfnLayer {
         self.down.backward_params(&a, dout, grads);
         drop(a);
         let mut dinput = Buf::any(input.len());
-        self.up.backward_input(pass.params, &dh, &mut dinput, false);
-        self.up.backward_params(input, &dh, grads);
+        match &self.up[..] {
+            [all] => {
+                all.backward_input(pass.params, &dh, &mut dinput, false);
+                all.backward_params(input, &dh, grads);
+            }
+            parts => {
+                let rows = pass.rows();
+                let (x, all) = (Mat::new(input, rows, input.len() / rows), Mat::new(&dh, rows, self.wide()));
+                for (i, linear) in parts.iter().enumerate() {
+                    let dy = all.cols_from(i * self.inner, self.inner);
+                    linear.backward_input_from(pass.params, dy, &mut dinput, i > 0);
+                    linear.backward_params_from(x, dy, grads);
+                }
+            }
+        }
         dinput
     }
 
     fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> candle_core::Result<Tensor> {
-        let h = self.up.composed(graph, input)?;
+        let h = self.up.iter().map(|linear| linear.composed(graph, input)).collect::<candle_core::Result<Vec<_>>>()?;
+        let h = Tensor::cat(&h, 1)?;
         graph.add_inner(&h);
         self.down.composed(graph, &activation::composed(self.act, self.gated, &h)?)
     }
 
-    fn linears(&mut self) -> Vec<&mut Linear> {
-        vec![&mut self.up, &mut self.down]
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        self.up.iter_mut().chain([&mut self.down]).map(|linear| &mut linear.matrix).collect()
+    }
+
+    fn units(&self) -> Vec<Units> {
+        let repeats = if self.gated && self.up.len() == 1 { 2 } else { 1 };
+        let up = self.up.iter().flat_map(|linear| Slice::outputs(linear, repeats, 1));
+        vec![Units { knob: "inner", count: self.inner, slices: up.chain([Slice::inputs(&self.down, 1, 1)]).collect() }]
     }
 }

@@ -6,19 +6,28 @@
 //! |---|---|
 //! | experts * (2 D F + F + D) + D * experts | 2 T D experts + top_k * 4 T D F |
 
-use super::{BYTES, Build, DEVIATION, Names, ffn, memory_bytes, norm_deviation, output_deviation};
+use super::{BYTES, ffn, memory_bytes, norm_params};
+use crate::build::{BuildBlock, LayerBuilder, Site};
 use crate::composed::Graph;
-use crate::layer::{LayerState, MoeStats, NormParams, Pass, Saved, Sublayer};
-use crate::packed::PackedOnce;
-use crate::params::{Builder, Grads, Init, Layout, Linear, ParamId, Params};
+use crate::layer::{Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
+use crate::linear::{Experts, Layout, Linear, Matrix};
+use crate::params::{Builder, Grads, Init};
 use candle_core::Tensor;
-use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_INNER, Positions, Result, Setting};
+use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_INNER, Result, Role, Setting};
 use lathe_ops::Precision;
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
-use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm_grouped};
-use lathe_ops::linear;
 use lathe_ops::moe::{self, Routing};
+use std::any::Any;
+
+/// How a mixture of experts spread its tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MoeStats {
+    /// Assignments of each expert.
+    pub loads: Vec<usize>,
+    /// The balance loss, 1 when uniform.
+    pub balance: f32,
+}
 
 pub(super) struct Moe;
 
@@ -27,6 +36,9 @@ const TOP_K: usize = 1;
 const INNER: usize = 2;
 const RENORMALISE: usize = 3;
 const MAX_EXPERTS: u32 = 1 << 12;
+/// Experts of the mixtures on offer in searches, as in PLANER.
+const OFFERED: u32 = 8;
+const ROLE: Role = Role::PerToken;
 
 /// Experts, and how many of them process a token. A bare `m` is PLANER's: 8 experts, 2 active.
 fn shape(block: &Block) -> (u32, u32) {
@@ -84,198 +96,63 @@ impl BlockKind for Moe {
         let floats_per_token = wide_d + wide_experts + top_k * inner_and_output + wide_d;
         Cost {
             params: experts * ffn::params(frame.activation, d, f) + d * experts,
-            norm_params: 2 * d,
+            norm_params: norm_params(frame),
             flops: setting.tokens() * (gate_flops + top_k * ffn::flops_per_token(frame.activation, d, f)),
             activation_bytes: setting.tokens() * BYTES * floats_per_token,
             state_bytes: memory_bytes(frame, setting.mem_len),
         }
     }
+
+    fn role(&self) -> Role {
+        ROLE
+    }
+
+    /// Experts of half the frame's inner width, of which one is active.
+    fn variants(&self, frame: &Frame) -> Vec<Block> {
+        let mut block = Block::new(&Self);
+        block.set(EXPERTS, OFFERED);
+        block.set(TOP_K, 1);
+        block.set(INNER, (frame.inner / 2).max(1));
+        vec![block]
+    }
+
+    /// A feed-forward as wide as all experts together (PLANER's iso-parameter comparison).
+    fn dense(&self, block: &Block, frame: &Frame) -> Option<Block> {
+        let (experts, _) = shape(block);
+        Some(ffn::Ffn::of(experts * block.get(INNER).unwrap_or(frame.inner)))
+    }
+
+    fn telling_knobs(&self) -> usize {
+        3
+    }
+
+    fn builder(&self) -> &'static dyn Any {
+        &LayerBuilder(&Self)
+    }
 }
 
-impl Build for Moe {
-    fn build(
-        &self,
-        block: &Block,
-        frame: &Frame,
-        names: &Names,
-        builder: &mut Builder,
-    ) -> Option<(Box<dyn Sublayer>, NormParams)> {
+impl BuildBlock for Moe {
+    fn build(&self, block: &Block, frame: &Frame, site: &Site<'_>, builder: &mut Builder) -> Option<Box<dyn Layer>> {
         let (experts, top_k) = shape(block);
         let (experts, top_k, d) = (experts as usize, top_k as usize, frame.d_model as usize);
         let inner = block.get(INNER).unwrap_or(frame.inner) as usize;
         let gated = frame.activation.gated();
-        let layer = format!("{}.moe", names.layer);
-        let norm_name = match frame.backbone.positions {
-            Positions::Learned => format!("{}.ln_2", names.layer),
-            Positions::Relative => format!("{layer}.layer_norm"),
+        let norm = site.norm(builder, ROLE, "moe.norm");
+        let deviation = site.style.deviation;
+        let name = |part: &str, what: &str| format!("{}.{what}", site.name(ROLE, part));
+        let gate = builder.param(name("moe.gate", "weight"), &[d, experts], Init::Normal(0.0, deviation));
+        let mut experts_of = |part: &str, inputs: usize, outputs: usize, deviation: f32| {
+            let shape = [experts, inputs, outputs];
+            let weight = builder.param(name(part, "weight"), &shape, Init::Normal(0.0, deviation));
+            let bias = (!gated).then(|| builder.param(name(part, "bias"), &[experts, outputs], Init::Constant(0.0)));
+            Experts::new(weight, bias, experts, inputs, outputs)
         };
-        let norm = NormParams::new(builder, &norm_name, d, norm_deviation(frame));
-        let gate = builder.param(format!("{layer}.gate.weight"), &[d, experts], Init::Normal(0.0, DEVIATION));
-        let mut experts_of = |name: &str, inputs: usize, outputs: usize, deviation: f32| {
-            let weight = builder.param(
-                format!("{layer}.{name}.weight"),
-                &[experts, inputs, outputs],
-                Init::Normal(0.0, deviation),
-            );
-            let bias = (!gated)
-                .then(|| builder.param(format!("{layer}.{name}.bias"), &[experts, outputs], Init::Constant(0.0)));
-            Experts {
-                weight,
-                bias,
-                inputs,
-                outputs,
-                precision: Precision::F32,
-                packed: Vec::new(),
-                step: Default::default(),
-            }
-        };
-        let up = experts_of("c_fc", d, if gated { 2 * inner } else { inner }, DEVIATION);
-        let down = experts_of("c_proj", inner, d, output_deviation(frame, names));
+        let up = experts_of("moe.c_fc", d, if gated { 2 * inner } else { inner }, deviation);
+        let down = experts_of("moe.c_proj", inner, d, site.style.output_deviation);
         let gate = Linear::new(gate, None, Layout::InOut, d, experts);
-        let renormalise = block.get(RENORMALISE) == Some(1);
-        let salt = names.salt(3);
-        Some((
-            Box::new(MoeLayer {
-                gate,
-                up,
-                down,
-                experts,
-                top_k,
-                inner,
-                act: ffn::act(frame.activation),
-                gated,
-                renormalise,
-                salt,
-            }),
-            norm,
-        ))
+        let (renormalise, act, salt) = (block.get(RENORMALISE) == Some(1), ffn::act(frame.activation), site.salt(3));
+        site.residual(MoeLayer { gate, up, down, experts, top_k, inner, act, gated, renormalise, salt }, norm)
     }
-}
-
-/// What happens to a part of a row of results.
-type Finish<'a> = &'a (dyn Fn(&mut [f32]) + Sync);
-
-/// The same linear layer of every expert: weights [E, in, out], biases [E, out].
-struct Experts {
-    weight: ParamId,
-    bias: Option<ParamId>,
-    inputs: usize,
-    outputs: usize,
-    precision: Precision,
-    packed: Vec<Packed>,
-    /// Weights and their transposes, where products are in bf16.
-    step: [PackedOnce; 2],
-}
-
-impl Experts {
-    fn mat<'a>(&self, params: &'a Params, expert: usize) -> Mat<'a> {
-        let size = self.inputs * self.outputs;
-        Mat::new(&params.get(self.weight)[expert * size..][..size], self.inputs, self.outputs)
-    }
-
-    /// Calls `products` with the weights of all experts, or with their transposes.
-    fn with_weights(&self, params: &Params, experts: usize, transposed: bool, products: impl FnOnce(Vec<Rhs<'_>>)) {
-        let mats = (0..experts).map(|e| self.mat(params, e)).map(|mat| if transposed { mat.t() } else { mat });
-        match self.precision {
-            _ if !self.packed.is_empty() && !transposed => products(self.packed.iter().map(Rhs::from).collect()),
-            Precision::F32 => products(mats.map(Rhs::from).collect()),
-            Precision::Bf16 => {
-                let packed = self.step[usize::from(transposed)].get(params.version(), self.precision, mats);
-                products(packed.iter().map(Rhs::from).collect());
-            }
-        }
-    }
-
-    /// y = x W + b for the rows of each expert.
-    fn forward(&self, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32]) {
-        self.forward_finish(params, routing, x, y, &|_| {});
-    }
-
-    /// As [`Self::forward`], with `finish` applied to the results while they are in the cache.
-    fn forward_finish(&self, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32], finish: Finish<'_>) {
-        self.with_weights(params, routing.experts(), false, |weights| {
-            self.forward_with(weights, params, routing, x, y, finish);
-        });
-    }
-
-    fn forward_with(
-        &self,
-        weights: Vec<Rhs<'_>>,
-        params: &Params,
-        routing: &Routing,
-        x: &[f32],
-        y: &mut [f32],
-        finish: Finish<'_>,
-    ) {
-        let products = cut(y, routing, self.outputs).into_iter().zip(weights).enumerate().map(|(e, (c, b))| Product {
-            c,
-            a: rows(x, routing, e, self.inputs),
-            b,
-            accumulate: false,
-        });
-        let products = products.collect();
-        let bias = self.bias.map(|bias| params.get(bias));
-        gemm_grouped(
-            products,
-            Some(&|e, _, col, y| {
-                if let Some(bias) = bias {
-                    linear::add_row(y, &bias[e * self.outputs + col..]);
-                }
-                finish(y);
-            }),
-        );
-    }
-
-    /// y = x W + b of one expert, as a graph.
-    fn composed(&self, graph: &Graph<'_>, expert: usize, x: &Tensor) -> candle_core::Result<Tensor> {
-        let bias = self.bias.map(|bias| graph.var(bias).get(expert)).transpose()?;
-        linear::composed(x, &graph.var(self.weight).get(expert)?, bias.as_ref())
-    }
-
-    /// dx = dy W^T.
-    fn backward_input(&self, params: &Params, routing: &Routing, dy: &[f32], dx: &mut [f32]) {
-        self.with_weights(params, routing.experts(), true, |weights| {
-            let products = cut(dx, routing, self.inputs).into_iter().zip(weights).enumerate();
-            let products =
-                products.map(|(e, (c, b))| Product { c, a: rows(dy, routing, e, self.outputs), b, accumulate: false });
-            gemm_grouped(products.collect(), None);
-        });
-    }
-
-    /// Adds the gradients of weights and biases.
-    fn backward_params(&self, routing: &Routing, x: &[f32], dy: &[f32], grads: &mut Grads) {
-        if !grads.wanted() {
-            return;
-        }
-        let (dw, accumulate) = grads.start(self.weight);
-        let products = dw.chunks_exact_mut(self.inputs * self.outputs).enumerate().map(|(e, dw)| {
-            let (x, dy) = (rows(x, routing, e, self.inputs), rows(dy, routing, e, self.outputs));
-            Product {
-                c: MatMut::new(dw, self.inputs, self.outputs),
-                a: x.t(),
-                b: Rhs::new(dy, self.precision),
-                accumulate,
-            }
-        });
-        gemm_grouped(products.collect(), None);
-        if let Some(bias) = self.bias {
-            for (e, dbias) in grads.add(bias).chunks_exact_mut(self.outputs).enumerate() {
-                linear::bias_backward(rows(dy, routing, e, self.outputs), dbias);
-            }
-        }
-    }
-}
-
-/// The rows of an expert's assignments.
-fn rows<'a>(x: &'a [f32], routing: &Routing, expert: usize, width: usize) -> Mat<'a> {
-    let (start, end) = (routing.starts[expert], routing.starts[expert + 1]);
-    Mat::new(&x[start * width..end * width], end - start, width)
-}
-
-/// Cuts rows of assignments into those of each expert.
-fn cut<'a>(x: &'a mut [f32], routing: &Routing, width: usize) -> Vec<MatMut<'a>> {
-    let all = MatMut::new(x, routing.tokens.len(), width);
-    all.split(&routing.starts[1..], &[width]).into_iter().map(|(_, _, part)| part).collect()
 }
 
 struct MoeLayer {
@@ -306,7 +183,7 @@ impl Sublayer for MoeLayer {
         self.gate.forward(pass.params, input, &mut logits);
         let routing = Routing::new(logits, self.experts, self.top_k, self.renormalise);
         let assignments = routing.tokens.len();
-        let (mut x, mut h) = (Buf::any(assignments * d), Buf::any(assignments * self.up.outputs));
+        let (mut x, mut h) = (Buf::any(assignments * d), Buf::any(assignments * self.up.outputs()));
         routing.gather(input, d, &mut x);
         let mut y = Buf::any(assignments * d);
         if !pass.keep && !self.gated {
@@ -321,7 +198,7 @@ impl Sublayer for MoeLayer {
         }
         let mut out = Buf::any(input.len());
         routing.combine(&y, d, &mut out);
-        pass.record(MoeStats { loads: routing.loads(), balance: routing.balance() });
+        pass.reports.add(MoeStats { loads: routing.loads(), balance: routing.balance() });
         (out, Box::new(MoeSaved { routing, x, h, y }))
     }
 
@@ -359,22 +236,22 @@ impl Sublayer for MoeLayer {
         Ok(out)
     }
 
-    fn linears(&mut self) -> Vec<&mut Linear> {
-        vec![&mut self.gate]
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        vec![&mut self.gate.matrix, &mut self.up.matrix, &mut self.down.matrix]
     }
 
     /// The gate stays in f32: who goes where hangs on small differences.
     fn set_precision(&mut self, precision: Precision) {
-        self.up.precision = precision;
-        self.down.precision = precision;
+        self.up.matrix.set_precision(precision);
+        self.down.matrix.set_precision(precision);
     }
 
-    fn pack(&mut self, params: &Params) -> Vec<ParamId> {
-        let pack = |experts: &mut Experts| {
-            let pack = |e: usize| Packed::with_precision(experts.mat(params, e), experts.precision);
-            experts.packed = (0..self.experts).map(pack).collect();
-            experts.weight
-        };
-        [&mut self.up, &mut self.down].map(pack).into()
+    fn units(&self) -> Vec<Units> {
+        let whole = |param, axis| Slice { param, axis, repeats: 1, width: 1 };
+        let biases = [&self.up, &self.down].into_iter().filter_map(Experts::bias_param);
+        let weights = [self.up.matrix.weight(), self.down.matrix.weight()];
+        let slices = weights.into_iter().chain(biases).map(|param| whole(param, 0));
+        let slices = slices.chain([whole(self.gate.matrix.weight(), 1)]).collect();
+        vec![Units { knob: "experts", count: self.experts, slices }]
     }
 }

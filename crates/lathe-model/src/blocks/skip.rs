@@ -1,10 +1,12 @@
-//! Skip (identity), `-`: the output is the input. It costs nothing; in a transformer_xl its place still
-//! counts a memory, as every block's does.
+//! Skip (identity), `-`: the output is the input. It costs nothing; where blocks have a memory its place still counts one,
+//! as every block's does.
 
-use super::{Build, Names, memory_bytes};
-use crate::layer::{NormParams, Sublayer};
+use super::memory_bytes;
+use crate::build::{BuildBlock, LayerBuilder, Site};
+use crate::layer::Layer;
 use crate::params::Builder;
-use lathe_core::{Block, BlockKind, Cost, Frame, Knob, Result, Setting};
+use lathe_core::{Block, BlockKind, Cost, Frame, Knob, Result, Role, Setting};
+use std::any::Any;
 
 pub(super) struct Skip;
 
@@ -32,10 +34,22 @@ impl BlockKind for Skip {
     fn cost(&self, _: &Block, frame: &Frame, setting: &Setting) -> Cost {
         Cost { state_bytes: memory_bytes(frame, setting.mem_len), ..Cost::default() }
     }
+
+    fn role(&self) -> Role {
+        Role::Identity
+    }
+
+    fn variants(&self, _: &Frame) -> Vec<Block> {
+        vec![Block::new(&Self)]
+    }
+
+    fn builder(&self) -> &'static dyn Any {
+        &LayerBuilder(&Self)
+    }
 }
 
-impl Build for Skip {
-    fn build(&self, _: &Block, _: &Frame, _: &Names, _: &mut Builder) -> Option<(Box<dyn Sublayer>, NormParams)> {
+impl BuildBlock for Skip {
+    fn build(&self, _: &Block, _: &Frame, _: &Site<'_>, _: &mut Builder) -> Option<Box<dyn Layer>> {
         None
     }
 }

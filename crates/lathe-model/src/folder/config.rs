@@ -1,26 +1,19 @@
-//! `config.json`: our own keys under `lathe`, and those of `transformers` for a GPT-2 or a Transformer-XL.
+//! `config.json`: our own keys under `lathe`, and those of `transformers` for the backbones that exist there.
 //!
-//! `lathe` is an object with the keys of the model file; where it is present, it decides. Without it, `model_type` is
-//! `gpt2` or `transfo-xl`, keys that are missing have the defaults of `transformers`, and values that change what is
-//! computed in a way that does not exist here are errors. A GPT-2 has one dropout here: that of `resid_pdrop`.
+//! `lathe` is an object with the keys of the model file; where it is present, it decides. Without it, `model_type` names a
+//! backbone's family, whose file reads the rest: keys that are missing have the defaults of `transformers`, and values that
+//! change what is computed in a way that does not exist here are errors.
 
-use crate::REGISTRY;
-use lathe_core::model::{KEYS, Key, KeyKind, Value, key};
-use lathe_core::{Activation, Block, Error, MAX_BLOCKS, MAX_TEXT, Model, Norm, Result, Spec};
-use serde_json::{Map, Value as Json, json};
+use crate::build;
+use lathe_core::model::{Key, KeyKind, Value};
+use lathe_core::{Activation, Backbone, Block, Error, MAX_BLOCKS, MAX_TEXT, Model, Registry, Result, Role, Spec, knob};
+use lathe_ops::storage::Storage;
+use serde_json::{Map, json};
 
-/// The names of activations in a GPT-2's `activation_function`; the first of a kind is the one that is written.
-const ACTIVATIONS: &[(&str, Activation)] = &[
-    ("gelu_new", Activation::GeluTanh),
-    ("gelu_pytorch_tanh", Activation::GeluTanh),
-    ("gelu", Activation::Gelu),
-    ("relu", Activation::Relu),
-    ("silu", Activation::Silu),
-    ("swish", Activation::Silu),
-];
+pub use serde_json::Value as Json;
 
 /// The model of a `config.json`.
-pub(super) fn read(text: &[u8]) -> Result<Model> {
+pub(super) fn read(text: &[u8], registry: &Registry) -> Result<Model> {
     if text.len() > MAX_TEXT {
         return Err(Error::TooLong { what: "config.json" });
     }
@@ -32,26 +25,32 @@ pub(super) fn read(text: &[u8]) -> Result<Model> {
     let Json::Object(config) = config else {
         return Err(Error::value("config.json", format!("`{config}`"), "an object"));
     };
-    let spec = match (config.get("lathe"), config.get("model_type").and_then(Json::as_str)) {
-        (Some(own), _) => own_keys(own)?,
-        (None, Some("gpt2")) => gpt2(&config)?,
-        (None, Some("transfo-xl")) => transformer_xl(&config)?,
-        _ => {
-            let found = config.get("model_type").map_or_else(|| "nothing".into(), |found| format!("`{found}`"));
-            return Err(Error::value("model_type", found, "gpt2 or transfo-xl, or a model under the key `lathe`"));
-        }
+    if let Some(own) = config.get("lathe") {
+        return own_keys(own, registry)?.model(registry);
+    }
+    let kind = config.get("model_type").and_then(Json::as_str);
+    let types = |backbone: &&'static dyn Backbone| build::of_backbone(*backbone).model_types();
+    let found = registry.backbones.iter().find(|backbone| kind.is_some_and(|kind| types(backbone).contains(&kind)));
+    let Some(&backbone) = found else {
+        let found = config.get("model_type").map_or_else(|| "nothing".into(), |found| format!("`{found}`"));
+        let known: Vec<&str> = registry.backbones.iter().flat_map(types).copied().collect();
+        let expected = format!("{}, or a model under the key `lathe`", known.join(", "));
+        return Err(Error::value("model_type", found, expected));
     };
-    spec.model(&REGISTRY)
+    let mut reader = ConfigReader { config: &config, spec: Spec::default(), registry };
+    reader.set("backbone", Value::Word(backbone.key().into()));
+    build::of_backbone(backbone).read_config(&mut reader)?;
+    reader.spec.model(registry)
 }
 
-fn own_keys(own: &Json) -> Result<Spec> {
+fn own_keys(own: &Json, registry: &Registry) -> Result<Spec> {
     let Json::Object(own) = own else {
         return Err(Error::value("lathe", format!("`{own}`"), "an object with the keys of a model file"));
     };
     let mut spec = Spec::default();
     for (name, value) in own {
-        let Some(key) = key(name) else {
-            let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+        let Some(key) = registry.key(name) else {
+            let known: Vec<_> = registry.keys().map(|key| key.name).collect();
             return Err(Error::unknown_key("lathe", name, &known));
         };
         spec.set(key, parse(key, &format!("lathe.{name}"), value)?);
@@ -74,32 +73,74 @@ fn parse(key: &Key, place: &str, value: &Json) -> Result<Value> {
     })
 }
 
-/// Reads the keys of `transformers`.
-struct Reader<'a> {
+/// Reads the keys of `transformers` into those of a model file.
+pub struct ConfigReader<'a> {
     config: &'a Map<String, Json>,
     spec: Spec,
+    registry: &'a Registry,
 }
 
-impl Reader<'_> {
-    fn set(&mut self, ours: &str, value: Value) {
-        self.spec.set(key(ours).expect("a key of the model file"), value);
+impl ConfigReader<'_> {
+    fn key(&self, ours: &str) -> &'static Key {
+        self.registry.key(ours).expect("a key of the model file")
+    }
+
+    /// Whether a key of theirs is there.
+    pub fn has(&self, theirs: &str) -> bool {
+        self.config.contains_key(theirs)
+    }
+
+    /// The value of a key of theirs.
+    pub fn value(&self, theirs: &str) -> Option<&Json> {
+        self.config.get(theirs)
+    }
+
+    /// The text of a key of theirs.
+    pub fn text(&self, theirs: &str) -> Option<&str> {
+        self.value(theirs)?.as_str()
+    }
+
+    /// The value of a key of ours that was set.
+    pub fn get(&self, ours: &str) -> Option<&Value> {
+        self.spec.get(ours)
+    }
+
+    /// Sets a key of ours.
+    pub fn set(&mut self, ours: &str, value: Value) {
+        self.spec.set(self.key(ours), value);
+    }
+
+    /// Sets a key of ours to a value of theirs, which errors call by its place.
+    pub fn set_json(&mut self, ours: &str, place: &str, value: &Json) -> Result<()> {
+        let key = self.key(ours);
+        let value = parse(key, place, value)?;
+        self.spec.set(key, value);
+        Ok(())
     }
 
     /// Sets keys from theirs: their name, ours, their default.
-    fn copy(&mut self, keys: &[(&str, &str, &str)]) -> Result<()> {
+    pub fn copy(&mut self, keys: &[(&str, &str, &str)]) -> Result<()> {
         for &(theirs, ours, default) in keys {
-            let key = key(ours).expect("a key of the model file");
-            let value = match self.config.get(theirs) {
-                Some(value) => parse(key, theirs, value)?,
-                None => key.parse(default)?,
-            };
-            self.spec.set(key, value);
+            match self.config.get(theirs) {
+                Some(value) => self.set_json(ours, theirs, value)?,
+                None => self.set(ours, self.key(ours).parse(default)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets keys from theirs where those are there and not null: their name, ours.
+    pub fn copy_if_set(&mut self, keys: &[(&str, &str)]) -> Result<()> {
+        for &(theirs, ours) in keys {
+            if let Some(value) = self.config.get(theirs).filter(|value| !value.is_null()) {
+                self.set_json(ours, theirs, value)?;
+            }
         }
         Ok(())
     }
 
     /// An error where a key has another value than the only one that exists here.
-    fn only(&self, keys: &[(&str, Json)]) -> Result<()> {
+    pub fn only(&self, keys: &[(&str, Json)]) -> Result<()> {
         for (theirs, accepted) in keys {
             match self.config.get(*theirs) {
                 Some(found) if found != accepted => {
@@ -111,21 +152,34 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn flag(&self, theirs: &str, default: bool) -> Result<bool> {
+    /// A flag of theirs.
+    pub fn flag(&self, theirs: &str, default: bool) -> Result<bool> {
         let Some(value) = self.config.get(theirs) else { return Ok(default) };
         value.as_bool().ok_or_else(|| Error::value(theirs, format!("`{value}`"), "true or false"))
     }
 
-    /// `n_layer` layers of an attention and a feed-forward block.
-    fn layers(&mut self, default: u64) -> Result<()> {
+    /// Sets the activation from their name for it.
+    pub fn activation(&mut self, theirs: &str, default: &str, names: &[(&str, Activation)]) -> Result<()> {
+        let default = json!(default);
+        let found = self.config.get(theirs).unwrap_or(&default);
+        let Some((_, activation)) = names.iter().find(|(known, _)| Some(*known) == found.as_str()) else {
+            let known: Vec<_> = names.iter().map(|(known, _)| *known).collect();
+            return Err(Error::value(theirs, format!("`{found}`"), known.join(", ")));
+        };
+        self.set("activation", Value::Word(activation.name().into()));
+        Ok(())
+    }
+
+    /// As many layers of an attention and a feed-forward block as a key of theirs says.
+    pub fn layers(&mut self, theirs: &str, default: u64) -> Result<()> {
         let most = MAX_BLOCKS as u64 / 2;
-        let layers = match self.config.get("n_layer") {
+        let layers = match self.config.get(theirs) {
             None => default,
             Some(value) => match value.as_u64() {
                 Some(layers) if (1..=most).contains(&layers) => layers,
                 _ => {
                     let expected = format!("a whole number from 1 to {most}");
-                    return Err(Error::value("n_layer", format!("`{value}`"), expected));
+                    return Err(Error::value(theirs, format!("`{value}`"), expected));
                 }
             },
         };
@@ -134,196 +188,76 @@ impl Reader<'_> {
     }
 }
 
-fn gpt2(config: &Map<String, Json>) -> Result<Spec> {
-    let mut reader = Reader { config, spec: Spec::default() };
-    reader.set("backbone", Value::Word("gpt2".into()));
-    reader.layers(12)?;
-    reader.copy(&[
-        ("vocab_size", "vocab", "50257"),
-        ("n_positions", "max_len", "1024"),
-        ("n_embd", "d_model", "768"),
-        ("n_head", "heads", "12"),
-        ("resid_pdrop", "dropout", "0.1"),
-        ("attn_pdrop", "attn_dropout", "0.1"),
-        ("tie_word_embeddings", "tie_embeddings", "true"),
-    ])?;
-    if config.get("n_inner").is_some_and(|inner| !inner.is_null()) {
-        reader.copy(&[("n_inner", "inner", "")])?;
-    }
-    reader.only(&[
-        ("layer_norm_epsilon", json!(1e-5)),
-        ("scale_attn_weights", json!(true)),
-        ("scale_attn_by_inverse_layer_idx", json!(false)),
-        ("add_cross_attention", json!(false)),
-    ])?;
-    let default = json!("gelu_new");
-    let found = config.get("activation_function").unwrap_or(&default);
-    let Some((_, activation)) = ACTIVATIONS.iter().find(|(known, _)| Some(*known) == found.as_str()) else {
-        let known: Vec<_> = ACTIVATIONS.iter().map(|(known, _)| *known).collect();
-        return Err(Error::value("activation_function", format!("`{found}`"), known.join(", ")));
-    };
-    reader.set("activation", Value::Word(activation.name().into()));
-    if let (Some(&Value::Int(d)), Some(&Value::Int(heads))) = (reader.spec.get("d_model"), reader.spec.get("heads"))
-        && !d.is_multiple_of(heads)
-    {
-        return Err(Error::value("n_head", heads, format!("a divisor of n_embd, which is {d}")));
-    }
-    Ok(reader.spec)
+/// Equal layers of two blocks that reference implementations have.
+pub struct Uniform {
+    /// How many layers.
+    pub count: usize,
+    /// Heads of queries.
+    pub heads: u32,
+    /// Heads of keys and values.
+    pub kv_heads: u32,
+    /// Width of a head.
+    pub d_head: u32,
+    /// F
+    pub inner: u32,
 }
 
-fn transformer_xl(config: &Map<String, Json>) -> Result<Spec> {
-    let mut reader = Reader { config, spec: Spec::default() };
-    reader.set("backbone", Value::Word("transformer_xl".into()));
-    reader.layers(18)?;
-    // Files of old versions have `tie_weight`.
-    let tied = if config.contains_key("tie_word_embeddings") { "tie_word_embeddings" } else { "tie_weight" };
-    reader.copy(&[
-        ("vocab_size", "vocab", "267735"),
-        ("cutoffs", "cutoffs", "20000,40000,200000"),
-        ("d_model", "d_model", "1024"),
-        ("d_embed", "d_embed", "1024"),
-        ("n_head", "heads", "16"),
-        ("d_head", "d_head", "64"),
-        ("d_inner", "inner", "4096"),
-        ("div_val", "div_val", "4"),
-        ("mem_len", "mem_len", "1600"),
-        ("same_length", "same_length", "true"),
-        ("dropout", "dropout", "0.1"),
-        ("dropatt", "attn_dropout", "0"),
-        (tied, "tie_embeddings", "true"),
-    ])?;
-    if config.contains_key("tgt_len") {
-        reader.copy(&[("tgt_len", "tgt_len", "")])?;
+/// The one layer that a model repeats, if it is of blocks that reference implementations have, however it is written.
+pub fn uniform(model: &Model) -> Option<Uniform> {
+    let frame = &model.frame;
+    let blocks: Vec<Block> = model.blocks.iter().map(|block| block.kind.resolve(block, frame)).collect();
+    let [mixing, per_token, ..] = blocks[..] else { return None };
+    if [mixing, per_token].map(|block| block.kind.role()) != [Role::MixesTokens, Role::PerToken] {
+        return None;
     }
-    if config.get("clamp_len").is_none_or(|clamp| clamp.as_f64().is_none_or(|clamp| clamp > 0.0)) {
-        reader.copy(&[("clamp_len", "clamp_len", "1000")])?; // 0 and less: none
+    if [mixing, per_token].iter().any(|block| !block.kind.in_references()) {
+        return None;
     }
-    reader.only(&[("untie_r", json!(true)), ("attn_type", json!(0)), ("layer_norm_epsilon", json!(1e-5))])?;
-    let norm = if reader.flag("pre_lnorm", false)? { Norm::Pre } else { Norm::Post };
-    reader.set("norm", Value::Word(norm.name().into()));
-    let (Some(&Value::Int(vocab)), Some(Value::Ints(cutoffs))) = (reader.spec.get("vocab"), reader.spec.get("cutoffs"))
-    else {
-        unreachable!("both were just set")
-    };
-    if cutoffs.iter().any(|&cutoff| cutoff >= vocab) {
-        let expected = format!("numbers below vocab_size, which is {vocab}");
-        return Err(Error::value("cutoffs", format!("{cutoffs:?}"), expected));
+    if blocks.chunks(2).any(|pair| *pair != [mixing, per_token]) {
+        return None;
     }
-    let tie_projs = tie_projs(&reader, cutoffs.len())?;
-    reader.set("tie_projs", Value::Flag(tie_projs));
-    Ok(reader.spec)
-}
-
-/// Whether output projections are shared with the embedding. Saved configurations have a list over the clusters, whose
-/// first is never shared; `proj_share_all_but_first` makes that list where it is missing.
-fn tie_projs(reader: &Reader<'_>, cutoffs: usize) -> Result<bool> {
-    let share = reader.flag("proj_share_all_but_first", true)?;
-    let Some(list) = reader.config.get("tie_projs") else { return Ok(share) };
-    let [same, other] = [share, !share].map(|shared| projections(shared, cutoffs));
-    match list {
-        list if *list == same => Ok(share),
-        list if *list == other => Ok(!share),
-        list => Err(Error::value("tie_projs", format!("`{list}`"), format!("{same} or {other}"))),
-    }
-}
-
-/// Which output projections are the embedding's, as `transformers` writes it.
-fn projections(shared: bool, cutoffs: usize) -> Json {
-    [vec![false], vec![shared; cutoffs]].concat().into()
+    let heads = knob(&mixing, "heads")?;
+    Some(Uniform {
+        count: blocks.len() / 2,
+        heads,
+        kv_heads: knob(&mixing, "kv_heads").unwrap_or(heads),
+        d_head: knob(&mixing, "d_head").unwrap_or(frame.d_model / heads),
+        inner: knob(&per_token, "inner")?,
+    })
 }
 
 /// The `config.json` of a model: with the keys of `transformers` where it has such a model.
-pub(super) fn write(model: &Model) -> String {
+pub(super) fn write(model: &Model, storage: &dyn Storage) -> String {
     let spec = model.spec();
-    let own = KEYS.iter().filter_map(|key| {
-        let value = match spec.get(key.name)? {
+    let own = spec.iter().map(|(name, value)| {
+        let value = match value {
             Value::Int(n) => json!(n),
             Value::Real(x) => json!(x),
             Value::Flag(flag) => json!(flag),
             Value::Word(word) => json!(word),
             Value::Ints(list) => json!(list),
         };
-        Some((key.name.to_string(), value))
+        (name.to_string(), value)
     });
-    let mut config = theirs(model).unwrap_or_else(|| json!({"model_type": "lathe"}));
+    let theirs = build::of_backbone(model.frame.backbone).write_config(model);
+    let mut config = match theirs {
+        Some(mut theirs) => {
+            theirs["torch_dtype"] = json!(torch_name(storage));
+            theirs
+        }
+        None => json!({"model_type": "lathe"}),
+    };
     config["lathe"] = own.collect::<Map<_, _>>().into();
     let mut text = serde_json::to_string_pretty(&config).expect("names and numbers can be written");
     text.push('\n');
     text
 }
 
-/// The keys of `transformers`, if the model exists there.
-fn theirs(model: &Model) -> Option<Json> {
-    let frame = &model.frame;
-    // Equal layers of attention and feed-forward, however they are written.
-    let blocks: Vec<Block> = model.blocks.iter().map(|block| block.kind.resolve(block, frame)).collect();
-    let [attention, ffn, ..] = blocks[..] else { return None };
-    if attention.kind.key() != "attention" || ffn.kind.key() != "ffn" {
-        return None;
-    }
-    if blocks.chunks(2).any(|pair| *pair != [attention, ffn]) {
-        return None;
-    }
-    let knob = |block: &Block, name: &str| block.knobs().find(|(_, knob, _)| knob.name == name)?.2;
-    let heads = knob(&attention, "heads")?;
-    let d_head = knob(&attention, "d_head").unwrap_or(frame.d_model / heads);
-    let inner = knob(&ffn, "inner")?;
-    let layers = blocks.len() / 2;
-    match frame.backbone.key {
-        "gpt2" => {
-            let plain = frame.cutoffs.is_empty() && frame.div_val == 1 && frame.d_embed == frame.d_model;
-            if !plain || frame.norm != Norm::Pre || heads * d_head != frame.d_model {
-                return None;
-            }
-            let (activation, _) = ACTIVATIONS.iter().find(|(_, known)| *known == frame.activation)?;
-            Some(json!({
-                "architectures": ["GPT2LMHeadModel"],
-                "model_type": "gpt2",
-                "torch_dtype": "float32",
-                "vocab_size": frame.vocab,
-                "n_positions": frame.max_len,
-                "n_embd": frame.d_model,
-                "n_layer": layers,
-                "n_head": heads,
-                "n_inner": inner,
-                "activation_function": activation,
-                "resid_pdrop": frame.dropout,
-                "embd_pdrop": frame.dropout,
-                "attn_pdrop": frame.attn_dropout,
-                "layer_norm_epsilon": 1e-5,
-                "tie_word_embeddings": frame.tie_embeddings,
-                "bos_token_id": null,
-                "eos_token_id": null,
-            }))
-        }
-        "transformer_xl" if frame.activation == Activation::Relu => Some(json!({
-            "architectures": ["TransfoXLLMHeadModel"],
-            "model_type": "transfo-xl",
-            "torch_dtype": "float32",
-            "vocab_size": frame.vocab,
-            "cutoffs": frame.cutoffs,
-            "d_model": frame.d_model,
-            "d_embed": frame.d_embed,
-            "n_layer": layers,
-            "n_head": heads,
-            "d_head": d_head,
-            "d_inner": inner,
-            "div_val": frame.div_val,
-            "pre_lnorm": frame.norm == Norm::Pre,
-            "tgt_len": frame.tgt_len,
-            "mem_len": frame.mem_len,
-            "clamp_len": frame.clamp_len.map_or(-1, i64::from),
-            "same_length": frame.same_length,
-            "proj_share_all_but_first": frame.tie_projs,
-            "tie_projs": projections(frame.tie_projs, frame.cutoffs.len()),
-            "tie_word_embeddings": frame.tie_embeddings,
-            "adaptive": true,
-            "untie_r": true,
-            "dropout": frame.dropout,
-            "dropatt": frame.attn_dropout,
-            "layer_norm_epsilon": 1e-5,
-            "eos_token_id": null,
-        })),
-        _ => None,
+/// The name of a storage in `torch_dtype`.
+fn torch_name(storage: &dyn Storage) -> &'static str {
+    match storage.dtype() {
+        "BF16" => "bfloat16",
+        "F16" => "float16",
+        _ => "float32",
     }
 }

@@ -1,7 +1,7 @@
 //! Model folders in the style of Hugging Face: `config.json` says what the model is, `model.safetensors` holds its weights,
 //! or several files do that `model.safetensors.index.json` names.
 //!
-//! Weights have the names of the reference implementation, so that a GPT-2 or a Transformer-XL saved by `transformers`
+//! Weights have the names of the reference implementation, so that a GPT-2 or a Llama saved by `transformers`
 //! loads here, and what is saved here loads there where that architecture exists. Other files of a folder, such as
 //! `tokenizer.json`, are left alone.
 //!
@@ -12,10 +12,12 @@ mod config;
 mod tensors;
 mod weights;
 
-pub use tensors::{Tensor, TensorFile, is_free, write_aside, write_tensors};
+pub use config::{ConfigReader, Json, Uniform, uniform};
+pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensors};
 
-use crate::{Network, Param};
-use lathe_core::{Frame, MAX_TEXT, Model, Positions};
+use crate::{Network, Param, build};
+use lathe_core::{MAX_TEXT, Model, Registry};
+use lathe_ops::storage::F32;
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -143,7 +145,7 @@ pub fn is_model_folder(folder: &Path) -> bool {
 }
 
 /// What the model in a folder is, without its weights.
-pub fn load_model(folder: &Path) -> Result<Model, FolderError> {
+pub fn load_model(folder: &Path, registry: &Registry) -> Result<Model, FolderError> {
     let file = folder.join(CONFIG);
     if !is_model_folder(folder) {
         return Err(FolderError::NoConfig { file });
@@ -151,14 +153,14 @@ pub fn load_model(folder: &Path) -> Result<Model, FolderError> {
     let mut text = Vec::new();
     let read = std::fs::File::open(&file).and_then(|file| file.take(MAX_TEXT as u64 + 1).read_to_end(&mut text));
     match read {
-        Ok(_) => config::read(&text).map_err(|error| FolderError::Config { file, error }),
+        Ok(_) => config::read(&text, registry).map_err(|error| FolderError::Config { file, error }),
         Err(error) => Err(FolderError::Io { file, error }),
     }
 }
 
 /// The model in a folder, with its weights.
-pub fn load(folder: &Path) -> Result<Network, FolderError> {
-    load_as(folder, load_model(folder)?)
+pub fn load(folder: &Path, registry: &Registry) -> Result<Network, FolderError> {
+    load_as(folder, load_model(folder, registry)?)
 }
 
 /// The weights in a folder as those of a model that is given, which may differ from the folder's in what weights do not
@@ -170,48 +172,35 @@ pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
 
     // Everything that headers say is checked before the first weight is read.
     let frame = &network.model.frame;
+    let family = build::of_backbone(frame.backbone);
     let mut names = Vec::new();
     for param in network.params().iter() {
-        let name = match param.name.strip_prefix("transformer.") {
-            // GPT2Model, which is GPT2LMHeadModel without its output, saves its weights so.
-            Some(short)
-                if frame.backbone.positions == Positions::Learned
-                    && !weights.has(&param.name)
-                    && weights.has(short) =>
-            {
-                short.to_string()
-            }
-            _ => param.name.clone(),
+        let other = || family.other_names(&param.name).into_iter().find(|other| weights.has(other));
+        let name = match weights.has(&param.name) {
+            true => param.name.clone(),
+            false => other().unwrap_or_else(|| param.name.clone()),
         };
         weights.check(&name, &param.shape)?;
         names.push(name);
     }
     let known: HashSet<&str> = names.iter().map(String::as_str).collect();
-    weights.check_names(|name| known.contains(name) || needless(name, frame))?;
+    weights.check_names(|name| known.contains(name) || family.is_needless(name, frame))?;
     for (param, name) in network.params_mut().zip(&names) {
-        param.data = weights.floats(name, &param.shape)?;
+        weights.fill(name, param)?;
     }
     Ok(network)
 }
 
-/// Tensors that files of the reference may hold although the model knows them: constants, and tied weights once more.
-fn needless(name: &str, frame: &Frame) -> bool {
-    match frame.backbone.positions {
-        Positions::Learned if name == "lm_head.weight" => frame.tie_embeddings,
-        Positions::Learned if name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") => true,
-        Positions::Relative if name == "transformer.pos_emb.inv_freq" => true,
-        _ if name.starts_with("crit.out_layers.") && name.ends_with(".weight") => frame.tie_embeddings,
-        _ if name.starts_with("crit.out_projs.") => frame.tie_projs,
-        _ => false,
-    }
-}
-
 /// Saves a network as a folder, over what it may hold of a model.
-pub fn save<'a>(network: &'a Network, folder: &Path) -> Result<(), FolderError> {
+pub fn save(network: &Network, folder: &Path) -> Result<(), FolderError> {
     std::fs::create_dir_all(folder).map_err(|error| FolderError::Io { file: folder.into(), error })?;
-    let tensor =
-        |param: &'a Param| Tensor { name: param.name.clone(), shape: param.shape.clone(), values: &param.data };
+    fn tensor(param: &Param) -> Tensor<'_> {
+        let values = Values::Stored(param.storage(), param.read());
+        Tensor { name: param.name.clone(), shape: param.shape.clone(), values }
+    }
     write_tensors(&folder.join(WEIGHTS), &network.params().iter().map(tensor).collect::<Vec<_>>())?;
-    let config = config::write(&network.model);
+    // What most of it is stored as.
+    let largest = network.params().iter().max_by_key(|param| param.count());
+    let config = config::write(&network.model, largest.map_or(&F32, |param| param.storage()));
     tensors::write_aside(&folder.join(CONFIG), |out| out.write_all(config.as_bytes()))
 }

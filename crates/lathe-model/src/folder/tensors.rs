@@ -4,6 +4,7 @@
 //! by what the file really holds. Files are written aside and renamed, so that there is never half of one.
 
 use super::FolderError;
+use lathe_ops::storage::{F32, STORAGES, Storage};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::HashMap;
@@ -11,6 +12,8 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+/// Values that are read or written at a time.
+const PIECE: usize = 1 << 14;
 /// The longest header, which is also the reference implementation's limit.
 pub(super) const MAX_HEADER: u64 = 100_000_000;
 
@@ -84,6 +87,21 @@ impl TensorFile {
         self.header.info(name).is_some()
     }
 
+    /// The storage of a tensor, and its bytes: of this shape, in any type that weights are stored in, all of it finite.
+    pub(super) fn weights(&mut self, name: &str, shape: &[usize]) -> Result<(&'static dyn Storage, Vec<u8>)> {
+        let storage = self.check(name, shape)?;
+        let bytes = self.bytes(name)?;
+        for (piece, bytes) in bytes.chunks(storage.bytes(PIECE)).enumerate() {
+            let mut values = vec![0.0; bytes.len() / storage.bytes(1)];
+            storage.decode(bytes, &mut values);
+            if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+                let (file, tensor, found) = (self.path.clone(), name.into(), values[index]);
+                return Err(FolderError::NotFinite { file, tensor, index: piece * PIECE + index, found });
+            }
+        }
+        Ok((storage, bytes))
+    }
+
     /// The tensor of a name and a type; `expected` is its shape in words.
     fn info(&self, name: &str, dtype: Dtype, expected: &str) -> Result<&TensorInfo> {
         let (file, tensor) = (self.path.clone(), name.to_string());
@@ -102,31 +120,29 @@ impl TensorFile {
         self.header.info(name).map(|info| &*info.shape)
     }
 
-    /// An error unless there is an f32 tensor of this name and shape.
-    pub(super) fn check(&self, name: &str, shape: &[usize]) -> Result<()> {
-        let expected = format!("{shape:?}");
-        let info = self.info(name, Dtype::F32, &expected)?;
+    /// The storage of a tensor of this name and shape; an error where there is none, or of another type than weights have.
+    pub(super) fn check(&self, name: &str, shape: &[usize]) -> Result<&'static dyn Storage> {
+        let (file, tensor, expected) = (self.path.clone(), name.to_string(), format!("{shape:?}"));
+        let Some(info) = self.header.info(name) else {
+            return Err(FolderError::Missing { file, tensor, expected: format!("F32 {expected}") });
+        };
+        let dtype = info.dtype.to_string();
+        let Some(storage) = STORAGES.iter().find(|storage| storage.dtype() == dtype) else {
+            let known: Vec<_> = STORAGES.iter().map(|storage| storage.dtype()).collect();
+            return Err(FolderError::Dtype { file, tensor, found: dtype, expected: known.join(", ") });
+        };
         if info.shape != shape {
-            let (file, tensor, found) = (self.path.clone(), name.to_string(), format!("{:?}", info.shape));
-            return Err(FolderError::Shape { file, tensor, found, expected });
+            return Err(FolderError::Shape { file, tensor, found: format!("{:?}", info.shape), expected });
         }
-        Ok(())
+        Ok(*storage)
     }
 
-    /// The values of an f32 tensor of this shape, all of which must be finite.
+    /// The values of a tensor of this shape, all of which must be finite.
     pub fn floats(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        self.check(name, shape)?;
-        let bytes = self.bytes(name)?;
-        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
-        match values.iter().position(|value| !value.is_finite()) {
-            None => Ok(values),
-            Some(index) => Err(FolderError::NotFinite {
-                file: self.path.clone(),
-                tensor: name.into(),
-                index,
-                found: values[index],
-            }),
-        }
+        let (storage, bytes) = self.weights(name, shape)?;
+        let mut values = vec![0.0; shape.iter().product()];
+        storage.decode(&bytes, &mut values);
+        Ok(values)
     }
 
     /// Shape and values of an int64 matrix; `expected` names its dimensions.
@@ -158,16 +174,52 @@ pub struct Tensor<'a> {
     /// Its shape.
     pub shape: Vec<usize>,
     /// Its values, as many as the shape says.
-    pub values: &'a [f32],
+    pub values: Values<'a>,
 }
 
-/// Writes tensors as f32.
+impl<'a> Tensor<'a> {
+    /// A tensor of f32.
+    pub fn f32(name: impl Into<String>, shape: &[usize], values: &'a [f32]) -> Self {
+        Self { name: name.into(), shape: shape.to_vec(), values: Values::F32(values) }
+    }
+}
+
+/// The values of a tensor to be written.
+pub enum Values<'a> {
+    /// As f32.
+    F32(&'a [f32]),
+    /// To be stored as something else.
+    Stored(&'static dyn Storage, std::borrow::Cow<'a, [f32]>),
+}
+
+impl Values<'_> {
+    fn storage(&self) -> &'static dyn Storage {
+        match self {
+            Self::F32(_) => &F32,
+            Self::Stored(storage, _) => *storage,
+        }
+    }
+
+    fn all(&self) -> &[f32] {
+        match self {
+            Self::F32(values) => values,
+            Self::Stored(_, values) => values,
+        }
+    }
+}
+
+/// Writes tensors.
 pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
     let mut end = 0;
     let infos = tensors.iter().map(|tensor| {
-        let start = end;
-        end += 4 * tensor.values.len();
-        let info = TensorInfo { dtype: Dtype::F32, shape: tensor.shape.clone(), data_offsets: (start, end) };
+        let (start, storage) = (end, tensor.values.storage());
+        end += storage.bytes(tensor.values.all().len());
+        let dtype = match storage.dtype() {
+            "BF16" => Dtype::BF16,
+            "F16" => Dtype::F16,
+            _ => Dtype::F32,
+        };
+        let info = TensorInfo { dtype, shape: tensor.shape.clone(), data_offsets: (start, end) };
         (tensor.name.clone(), info)
     });
     // transformers reads only files that say which framework's tensors they hold.
@@ -179,9 +231,11 @@ pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
     write_aside(path, |out| {
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
-        for values in tensors.iter().flat_map(|tensor| tensor.values.chunks(1 << 14)) {
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            out.write_all(&bytes)?;
+        for tensor in tensors {
+            let storage = tensor.values.storage();
+            for values in tensor.values.all().chunks(PIECE) {
+                out.write_all(&storage.encode(values))?;
+            }
         }
         Ok(())
     })

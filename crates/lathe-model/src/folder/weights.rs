@@ -2,6 +2,7 @@
 
 use super::tensors::{MAX_HEADER, TensorFile};
 use super::{FolderError, WEIGHTS};
+use crate::Param;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -66,10 +67,10 @@ impl Weights {
         self.of(name).is_some()
     }
 
-    /// An error unless there is an f32 tensor of this name and shape.
+    /// An error unless there is a tensor of this name and shape.
     pub fn check(&self, name: &str, shape: &[usize]) -> Result<(), FolderError> {
         match self.of(name) {
-            Some(file) => self.files[file].check(name, shape),
+            Some(file) => self.files[file].check(name, shape).map(|_| ()),
             None => {
                 let (file, tensor, expected) = (self.path.clone(), name.into(), format!("F32 {shape:?}"));
                 Err(FolderError::Missing { file, tensor, expected })
@@ -88,10 +89,12 @@ impl Weights {
         Ok(())
     }
 
-    /// The values of a tensor that was checked, all of which must be finite.
-    pub fn floats(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, FolderError> {
+    /// Gives a parameter the values of a tensor that was checked, all of which must be finite.
+    pub fn fill(&mut self, name: &str, param: &mut Param) -> Result<(), FolderError> {
         let file = self.of(name).unwrap_or(0);
-        self.files[file].floats(name, shape)
+        let (storage, bytes) = self.files[file].weights(name, &param.shape)?;
+        param.fill(storage, bytes);
+        Ok(())
     }
 }
 

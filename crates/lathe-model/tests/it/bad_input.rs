@@ -8,7 +8,7 @@ fn notation_error(text: &str) -> String {
 }
 
 fn model_error(toml: &str) -> String {
-    let model = Spec::from_toml(toml).and_then(|spec| spec.model(&REGISTRY));
+    let model = Spec::from_toml(toml, &REGISTRY).and_then(|spec| spec.model(&REGISTRY));
     model.map(|_| ()).expect_err(&toml[..toml.len().min(80)]).to_string()
 }
 
@@ -41,7 +41,7 @@ fn notation_errors_name_position_found_and_expected() {
         ("m8k", &["position 4", "the end", "top_k of moe"]),
         ("attention{heads=}", &["position 17", "`}`", "1 to 65536"]),
         ("attention{heads=-4}", &["position 17", "`-`", "1 to 65536"]),
-        ("attention{head=4}", &["position 11", "`head`", "a knob of attention (heads, d_head)"]),
+        ("attention{head=4}", &["position 11", "`head`", "a knob of attention (heads, d_head, kv_heads)"]),
         ("attention{heads=4,heads=5}", &["position 19", "a second time"]),
         ("attention{heads 4}", &["position 17", "`=` after `heads`"]),
         ("attention{heads=4", &["position 18", "the end", "`,` or `}`"]),
@@ -236,7 +236,7 @@ fn huge_spaces_are_refused_quickly() {
 #[test]
 fn design_errors_name_what_was_given() {
     let error = |result: lathe_core::Result<String>| result.unwrap_err().to_string();
-    let scaled = |backbone: &str, layers| design::scaled(backbone, layers).map(|scaled| scaled.layers);
+    let scaled = |backbone: &str, layers| design::scaled(backbone, layers, &REGISTRY).map(|scaled| scaled.layers);
     check(&error(scaled("gpt2", 1_000_000)), &["layers: found 1000000; expected 1 to 5000"]);
     check(&error(scaled("gpt2", 0)), &["layers: found 0"]);
     check(&error(scaled(&"x".repeat(10_000), 1)), &["backbone", "…", "transformer_xl, gpt2"]);

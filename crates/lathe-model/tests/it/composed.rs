@@ -2,7 +2,7 @@
 //! token sees a later one; and the same seed gives the same bits.
 
 use candle_core::{DType, Device, Tensor};
-use lathe_model::{Composed, Grads, Network, Training};
+use lathe_model::{Composed, Grads, Input, Network, Targets, Training};
 use lathe_ops::loss::IGNORE;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -82,16 +82,19 @@ fn fused_is_composed() {
             let composed = Composed::new(&network, dtype, &Device::Cpu).unwrap();
             let mut grads = Grads::new(network.params());
             let mut expected: Vec<Vec<f32>> = grads.finish().to_vec();
-            let (mut state, mut composed_state) = (network.memory(BATCH), composed.memory(BATCH).unwrap());
+            let (mut state, mut composed_state) = (network.init_memory(BATCH), composed.memory(BATCH).unwrap());
             for (ids, targets) in segments() {
-                let logits = network.logits(&ids, BATCH, &mut state.clone());
-                let composed_logits = composed.logits(&ids, BATCH, &mut composed_state.clone()).unwrap();
+                let logits = network.logits(&Input::tokens(&ids, BATCH), &mut state.clone());
+                let composed_logits =
+                    composed.logits(&Input::tokens(&ids, BATCH), &mut composed_state.clone()).unwrap();
                 close(&format!("{toml}: logits"), &logits, &floats(&composed_logits), 1e-4);
 
-                let outcome = network.train(&ids, &targets, BATCH, &mut state, &TRAINING, &mut grads);
+                let outcome =
+                    network.train(&Input::tokens(&ids, BATCH), &Targets(&targets), &mut state, &TRAINING, &mut grads);
                 let balance: f32 = outcome.experts.iter().map(|experts| experts.balance).sum();
                 let total = TRAINING.scale * outcome.losses.iter().sum::<f32>() + TRAINING.balance * balance;
-                let (loss, _) = composed.loss(&ids, &targets, BATCH, &mut composed_state, &TRAINING).unwrap();
+                let (loss, _) =
+                    composed.loss(&Input::tokens(&ids, BATCH), &targets, &mut composed_state, &TRAINING).unwrap();
                 close(&format!("{toml}: loss"), &[total], &floats(&loss), 1e-5);
                 let store = loss.backward().unwrap();
                 for (sum, (_, var)) in expected.iter_mut().zip(composed.vars()) {
@@ -114,8 +117,8 @@ fn composed_gradients_are_finite_differences() {
         let composed = Composed::new(&network, DType::F64, &Device::Cpu).unwrap();
         let [(first, _), (ids, targets)] = <[_; SEGMENTS]>::try_from(segments()).unwrap();
         let mut state = composed.memory(BATCH).unwrap();
-        composed.logits(&first, BATCH, &mut state).unwrap();
-        let loss = || composed.loss(&ids, &targets, BATCH, &mut state.clone(), &TRAINING).unwrap().0;
+        composed.logits(&Input::tokens(&first, BATCH), &mut state).unwrap();
+        let loss = || composed.loss(&Input::tokens(&ids, BATCH), &targets, &mut state.clone(), &TRAINING).unwrap().0;
         let store = loss().backward().unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         for (name, var) in composed.vars() {
@@ -143,7 +146,7 @@ fn probes_have_the_gradients_of_activations() {
     let composed = Composed::new(&network, DType::F64, &Device::Cpu).unwrap();
     let (ids, targets) = segments().remove(0);
     let mut state = composed.memory(BATCH).unwrap();
-    let (loss, activations) = composed.loss(&ids, &targets, BATCH, &mut state, &TRAINING).unwrap();
+    let (loss, activations) = composed.loss(&Input::tokens(&ids, BATCH), &targets, &mut state, &TRAINING).unwrap();
     let store = loss.backward().unwrap();
     let biases: Vec<_> = composed.vars().filter(|(name, _)| name.ends_with("c_proj.bias")).collect();
     assert_eq!(biases.len(), activations.len());
@@ -172,7 +175,7 @@ fn hessian_times_a_vector() {
         let (ids, targets) = segments().remove(0);
         let gradients = || -> Vec<Tensor> {
             let mut state = composed.memory(BATCH).unwrap();
-            let (loss, _) = composed.loss(&ids, &targets, BATCH, &mut state, &TRAINING).unwrap();
+            let (loss, _) = composed.loss(&Input::tokens(&ids, BATCH), &targets, &mut state, &TRAINING).unwrap();
             let store = loss.backward().unwrap();
             composed.vars().map(|(_, var)| store.get(var).cloned().unwrap_or(var.zeros_like().unwrap())).collect()
         };
@@ -208,13 +211,13 @@ fn no_token_sees_a_later_one() {
         let network = network(toml);
         let composed = Composed::new(&network, DType::F32, &Device::Cpu).unwrap();
         let [(first, _), (ids, _)] = <[_; SEGMENTS]>::try_from(segments()).unwrap();
-        let mut state = network.memory(BATCH);
+        let mut state = network.init_memory(BATCH);
         let mut composed_state = composed.memory(BATCH).unwrap();
-        network.logits(&first, BATCH, &mut state);
-        composed.logits(&first, BATCH, &mut composed_state).unwrap();
+        network.logits(&Input::tokens(&first, BATCH), &mut state);
+        composed.logits(&Input::tokens(&first, BATCH), &mut composed_state).unwrap();
         let logits = |ids: &[u32]| {
-            let composed = composed.logits(ids, BATCH, &mut composed_state.clone()).unwrap();
-            (network.logits(ids, BATCH, &mut state.clone()).to_vec(), floats(&composed))
+            let composed = composed.logits(&Input::tokens(ids, BATCH), &mut composed_state.clone()).unwrap();
+            (network.logits(&Input::tokens(ids, BATCH), &mut state.clone()).to_vec(), floats(&composed))
         };
         let (fused, graph) = logits(&ids);
         for t in 0..LEN {
@@ -245,12 +248,13 @@ fn the_same_seed_gives_the_same_bits() {
                 let network = Network::new(crate::model(&toml), seed).unwrap();
                 let mut grads = Grads::new(network.params());
                 let (batch, len) = (4, 33);
-                let mut state = network.memory(batch);
+                let mut state = network.init_memory(batch);
                 let ids: Vec<u32> = (0..batch * len).map(|i| (i * i % 31) as u32).collect();
                 let training = Training { dropout_key: Some(7), ..TRAINING };
                 let mut results = Vec::new();
                 for _ in 0..2 {
-                    let outcome = network.train(&ids, &ids, batch, &mut state, &training, &mut grads);
+                    let outcome =
+                        network.train(&Input::tokens(&ids, batch), &Targets(&ids), &mut state, &training, &mut grads);
                     results.push(outcome.losses);
                 }
                 results.extend_from_slice(grads.finish());

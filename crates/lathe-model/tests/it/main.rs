@@ -16,7 +16,9 @@ use lathe_model::REGISTRY;
 
 /// The model of a model file.
 fn model(toml: &str) -> Model {
-    Spec::from_toml(toml).and_then(|spec| spec.model(&REGISTRY)).unwrap_or_else(|error| panic!("{error}\n{toml}"))
+    Spec::from_toml(toml, &REGISTRY)
+        .and_then(|spec| spec.model(&REGISTRY))
+        .unwrap_or_else(|error| panic!("{error}\n{toml}"))
 }
 
 /// How many random cases a property is tried on: a share in the suite, more with LATHE_CASES.

@@ -68,6 +68,7 @@ fn random_block(rng: &mut ChaCha8Rng, bare: bool) -> Block {
                 match knob.domain {
                     Domain::Int { min, max } => rng.random_range(min..=max),
                     Domain::Flag => rng.random_range(0..=1),
+                    Domain::Word(words) => rng.random_range(0..words.len() as u32),
                 },
             );
         }

@@ -89,11 +89,11 @@ fn design_rules_give_the_papers_stacks() {
     for (blocks, k) in [(3, 1), (4, 3), (0, 0), (10_002, 1)] {
         assert!(design::sandwich(blocks, k).is_err(), "{blocks} {k}");
     }
-    assert_eq!(design::scaled("gpt2", 3).unwrap().layers, "sfsfsf");
+    assert_eq!(design::scaled("gpt2", 3, &REGISTRY).unwrap().layers, "sfsfsf");
     assert!(
-        design::scaled("gpt2", 0).is_err()
-            && design::scaled("gpt2", usize::MAX).is_err()
-            && design::scaled("bert", 1).is_err()
+        design::scaled("gpt2", 0, &REGISTRY).is_err()
+            && design::scaled("gpt2", usize::MAX, &REGISTRY).is_err()
+            && design::scaled("bert", 1, &REGISTRY).is_err()
     );
 }
 

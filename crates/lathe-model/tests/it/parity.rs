@@ -1,8 +1,10 @@
 //! Against `transformers`: logits, loss, every gradient, memories and ten steps of AdamW, from files that
 //! `oracles/*.py` wrote.
 
-use lathe_core::{Positions, Spec, notation};
-use lathe_model::{Grads, Network, REGISTRY, State, Training};
+use lathe_core::{Spec, notation};
+use lathe_model::head::Top;
+use lathe_model::{Grads, Input, Network, Objective, Params, REGISTRY, State, Targets, Training};
+use lathe_ops::buffer::Buf;
 use lathe_ops::loss::IGNORE;
 use lathe_ops::optim::AdamW;
 use safetensors::{Dtype, SafeTensors};
@@ -12,6 +14,10 @@ use std::collections::HashMap;
 pub struct Fixture {
     pub floats: HashMap<String, (Vec<usize>, Vec<f32>)>,
     ids: Vec<u32>,
+    /// Of an encoder: which tokens are real, of which text they are, and what they should be.
+    mask: Option<Vec<bool>>,
+    text_segments: Option<Vec<u32>>,
+    targets: Option<Vec<u32>>,
     batch: usize,
     segments: usize,
     pub toml: String,
@@ -25,18 +31,31 @@ impl Fixture {
         let metadata = header.metadata().clone().unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let mut floats = HashMap::new();
-        let (mut ids, mut batch) = (Vec::new(), 0);
+        let mut batch = 0;
+        let mut ints: HashMap<String, Vec<i64>> = HashMap::new();
         for (name, tensor) in tensors.iter() {
             if tensor.dtype() == Dtype::I64 {
                 batch = tensor.shape()[0];
-                ids = tensor.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect();
+                let values = tensor.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()));
+                ints.insert(name.to_string(), values.collect());
             } else {
                 let data = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
                 floats.insert(name.to_string(), (tensor.shape().to_vec(), data));
             }
         }
         let segments = metadata.get("segments").map_or(1, |n| n.parse().unwrap());
-        Self { floats, ids, batch, segments, toml: metadata["model"].clone() }
+        let ids = ints["ids"].iter().map(|&id| id as u32).collect();
+        let target = |target: i64| u32::try_from(target).unwrap_or(IGNORE);
+        Self {
+            floats,
+            ids,
+            mask: ints.get("mask").map(|mask| mask.iter().map(|&real| real == 1).collect()),
+            text_segments: ints.get("segments").map(|segments| segments.iter().map(|&s| s as u32).collect()),
+            targets: ints.get("targets").map(|targets| targets.iter().copied().map(target).collect()),
+            batch,
+            segments,
+            toml: metadata["model"].clone(),
+        }
     }
 
     fn get(&self, name: &str) -> &[f32] {
@@ -45,7 +64,7 @@ impl Fixture {
 
     /// The network with the oracle's weights, all of which it must know, and which must be all of its own.
     fn network(&self) -> Network {
-        let model = Spec::from_toml(&self.toml).unwrap().model(&REGISTRY).unwrap();
+        let model = Spec::from_toml(&self.toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap();
         let mut network = Network::new(model, 0).unwrap();
         let mut own = 0;
         for param in network.params_mut() {
@@ -78,11 +97,12 @@ impl Fixture {
     fn train(&self, network: &Network, grads: &mut Grads) -> f64 {
         let count = self.batch * (self.len() - 1);
         let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / count as f32 };
-        let mut state = network.memory(self.batch);
+        let mut state = network.init_memory(self.batch);
         let mut total = 0.0;
         for i in 0..self.segments {
             let (ids, targets) = self.segment(i);
-            let outcome = network.train(&ids, &targets, self.batch, &mut state, &training, grads);
+            let outcome =
+                network.train(&Input::tokens(&ids, self.batch), &Targets(&targets), &mut state, &training, grads);
             total += outcome.losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
         }
         total / count as f64
@@ -104,34 +124,38 @@ fn check(name: &str) {
 
     // Logits and memories, segment by segment; with the memory projected, and one token at a time.
     let expected = fixture.get("logits");
-    let mut state = network.memory(batch);
-    let mut cached = network.cache(batch, part, &state);
-    let mut single = [network.memory(batch), network.cache(batch, 1, &state)];
+    let mut state = network.init_memory(batch);
+    let mut cached = network.init_cache(batch, part, &state);
+    let mut single = [network.init_memory(batch), network.init_cache(batch, 1, &state)];
     for i in 0..fixture.segments {
         let (ids, _) = fixture.segment(i);
         let rows = |b: usize, t: usize| &expected[(b * fixture.len() + i * part + t) * vocab..][..vocab];
         let expected: Vec<f32> = (0..batch).flat_map(|b| (0..part).flat_map(move |t| rows(b, t).to_vec())).collect();
-        let logits = network.logits(&ids, batch, &mut state);
+        let logits = network.logits(&Input::tokens(&ids, batch), &mut state);
         assert!(difference(&logits, &expected) < 1e-4, "{name}: logits {}", difference(&logits, &expected));
         for (layer, memory) in network.memories(&state) {
             let expected = fixture.get(&format!("mems.{layer}.{i}"));
             assert!(difference(memory, expected) < 1e-4, "{name}: memory {layer} {}", difference(memory, expected));
         }
-        let logits = network.logits(&ids, batch, &mut cached);
+        let logits = network.logits(&Input::tokens(&ids, batch), &mut cached);
         assert!(difference(&logits, &expected) < 1e-4, "{name}: projected memory {}", difference(&logits, &expected));
         check_decoding(name, &network, &ids, batch, &mut single, &expected);
     }
 
-    // Loss and gradients.
+    check_training(name, &fixture, network, &|network, grads| fixture.train(network, grads));
+}
+
+/// Loss, gradients, and ten steps of AdamW.
+fn check_training(name: &str, fixture: &Fixture, network: Network, train: &dyn Fn(&Network, &mut Grads) -> f64) {
     let mut grads = Grads::new(network.params());
     grads.clear();
-    let loss = fixture.train(&network, &mut grads);
+    let loss = train(&network, &mut grads);
     assert!((loss - f64::from(fixture.get("loss")[0])).abs() < 1e-4 * loss, "{name}: loss {loss}");
     for (param, grad) in network.params().iter().zip(grads.finish()) {
         let expected = fixture.get(&format!("grad.{}", param.name));
         assert!(difference(grad, expected) < 1e-3, "{name}: gradient of {} {}", param.name, difference(grad, expected));
     }
-    check_adamw(name, &fixture, network);
+    check_adamw(name, fixture, network, train);
 }
 
 /// One token at a time with a cache: equal to the whole sequence in a gpt2, to segments of one token in a
@@ -147,23 +171,23 @@ fn check_decoding(
     let (len, vocab) = (ids.len() / batch, network.model.frame.vocab as usize);
     for t in 0..len {
         let tokens: Vec<u32> = (0..batch).map(|b| ids[b * len + t]).collect();
-        let logits = network.logits(&tokens, batch, cached);
-        let expected: Vec<f32> = match network.model.frame.backbone.positions {
-            Positions::Learned => (0..batch).flat_map(|b| whole[(b * len + t) * vocab..][..vocab].to_vec()).collect(),
-            Positions::Relative => network.logits(&tokens, batch, plain).to_vec(),
+        let logits = network.logits(&Input::tokens(&tokens, batch), cached);
+        let expected: Vec<f32> = match network.model.frame.has_memory() {
+            false => (0..batch).flat_map(|b| whole[(b * len + t) * vocab..][..vocab].to_vec()).collect(),
+            true => network.logits(&Input::tokens(&tokens, batch), plain).to_vec(),
         };
         assert!(difference(&logits, &expected) < 1e-4, "{name}: token {t} {}", difference(&logits, &expected));
     }
 }
 
-fn check_adamw(name: &str, fixture: &Fixture, mut network: Network) {
+fn check_adamw(name: &str, fixture: &Fixture, mut network: Network, train: &dyn Fn(&Network, &mut Grads) -> f64) {
     let adamw = AdamW { lr: 1e-2, betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
     let mut grads = Grads::new(network.params());
     let mut moments: Vec<[Vec<f32>; 2]> =
         network.params().iter().map(|p| [vec![0.0; p.data.len()], vec![0.0; p.data.len()]]).collect();
     for (step, &expected) in fixture.get("adamw_losses").iter().enumerate() {
         grads.clear();
-        let loss = fixture.train(&network, &mut grads);
+        let loss = train(&network, &mut grads);
         assert!((loss - f64::from(expected)).abs() < 1e-4 * loss, "{name}: step {step}: {loss} and {expected}");
         for ((param, grad), [m, v]) in network.params_mut().zip(grads.finish()).zip(&mut moments) {
             adamw.step(step as i32 + 1, 1.0, &mut param.data, grad, m, v);
@@ -171,15 +195,95 @@ fn check_adamw(name: &str, fixture: &Fixture, mut network: Network) {
     }
 }
 
+/// What an encoder without an output layer was trained for in the fixture: the mean of (hidden - wanted)^2 over real tokens
+/// and widths, and of (pooled - wanted)^2.
+struct Wanted<'a>(&'a Fixture);
+
+impl Objective for Wanted<'_> {
+    fn loss(
+        &self,
+        top: &Top,
+        params: &Params,
+        hidden: &[f32],
+        gradients: Option<(f32, &mut Grads)>,
+    ) -> (Vec<f32>, Option<Buf>) {
+        let (fixture, mask) = (self.0, self.0.mask.as_ref().unwrap());
+        let width = hidden.len() / mask.len();
+        let pooler = top.pooler.as_ref().unwrap();
+        let pooled = pooler.forward(params, hidden, fixture.batch);
+        let real = (mask.iter().filter(|&&real| real).count() * width) as f32;
+        let (mut loss, mut dhidden) = (0.0, Buf::zeros(hidden.len()));
+        let wanted = hidden.iter().zip(fixture.get("wanted_hidden")).enumerate();
+        for (i, (x, wanted)) in wanted.filter(|(i, _)| mask[i / width]) {
+            loss += (x - wanted) * (x - wanted) / real;
+            dhidden[i] = 2.0 * (x - wanted) / real;
+        }
+        let of_pooled = pooled.iter().zip(fixture.get("wanted_pooled")).map(|(x, wanted)| x - wanted);
+        let differences: Vec<f32> = of_pooled.collect();
+        let count = differences.len() as f32;
+        loss += differences.iter().map(|d| d * d).sum::<f32>() / count;
+        let dpooled: Vec<f32> = differences.iter().map(|d| 2.0 * d / count).collect();
+        if let Some((_, grads)) = gradients {
+            pooler.backward(params, hidden, &pooled, &dpooled, &mut dhidden, grads);
+        }
+        (vec![loss], Some(dhidden))
+    }
+}
+
+impl Fixture {
+    fn input(&self) -> Input<'_> {
+        let (mask, segments) = (self.mask.as_deref(), self.text_segments.as_deref());
+        Input { mask, segments, ..Input::tokens(&self.ids, self.batch) }
+    }
+
+    /// One pass of an encoder: its loss, and the gradients.
+    fn train_encoder(&self, network: &Network, grads: &mut Grads) -> f64 {
+        let mut state = network.init_memory(self.batch);
+        let (training, objective): (_, Box<dyn Objective + '_>) = match &self.targets {
+            Some(targets) => {
+                let count = targets.iter().filter(|&&target| target != IGNORE).count();
+                let scale = 1.0 / count as f32;
+                (Training { dropout_key: None, balance: 0.0, scale }, Box::new(Targets(targets)))
+            }
+            None => (Training { dropout_key: None, balance: 0.0, scale: 1.0 }, Box::new(Wanted(self))),
+        };
+        let outcome = network.train(&self.input(), &*objective, &mut state, &training, grads);
+        outcome.losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() * f64::from(training.scale)
+    }
+}
+
+/// Hidden states, outputs, losses, gradients and steps of an encoder.
+fn check_encoder(name: &str) {
+    let fixture = Fixture::read(name);
+    let network = fixture.network();
+    let hidden = network.hidden(&fixture.input(), &mut network.init_memory(fixture.batch));
+    let close = |what: &str, found: &[f32]| {
+        let expected = fixture.get(what);
+        assert!(difference(found, expected) < 1e-4, "{name}: {what} {}", difference(found, expected));
+    };
+    close("hidden", &hidden);
+    match network.has_head() {
+        true => close("logits", &network.outputs(&hidden)),
+        false => close("pooled", &network.pooled(&hidden, fixture.batch).unwrap()),
+    }
+    check_training(name, &fixture, network, &|network, grads| fixture.train_encoder(network, grads));
+}
+
 macro_rules! parity {
-    ($($name:ident)*) => {
+    ($($name:ident)*; $($encoder:ident)*) => {
         $(#[test]
         fn $name() {
             check(stringify!($name));
         })*
+        $(#[test]
+        fn $encoder() {
+            check_encoder(stringify!($encoder));
+        })*
 
+        /// The decoders' fixtures.
+        pub const DECODERS: &[&str] = &[$(stringify!($name)),*];
         /// All fixtures.
-        pub const FIXTURES: &[&str] = &[$(stringify!($name)),*];
+        const FIXTURES: &[&str] = &[$(stringify!($name),)* $(stringify!($encoder)),*];
 
         /// Every file of the oracles is tried.
         #[test]
@@ -195,6 +299,8 @@ macro_rules! parity {
 parity! {
     gpt2_tanh gpt2_erf gpt2_relu gpt2_silu_untied gpt2_moe_top1 gpt2_moe_top2 gpt2_moe_renormalised
     xl_post xl_pre xl_adaptive xl_adaptive_div1 xl_same_length xl_untied
+    llama_plain llama_grouped llama_linear llama_scaled3 llama_wide_heads llama_bias qwen2 qwen3;
+    bert_masked bert_full bert_model bert_relu bert_tanh_left
 }
 
 /// Parameters as counted are the parameters there are, for every kind of block and frame.
@@ -235,7 +341,7 @@ fn a_projected_embedding_begins_as_large_as_a_plain_one() {
         let model = crate::model(&format!("backbone='gpt2'\nlayers='s'\nd_model=64\nvocab=97\nmax_len=32\n{extra}"));
         let network = Network::new(model, 0).unwrap();
         let ids: Vec<u32> = (0..32).collect();
-        let logits = network.logits(&ids, 1, &mut network.memory(1));
+        let logits = network.logits(&Input::tokens(&ids, 1), &mut network.init_memory(1));
         (logits.iter().map(|x| x * x).sum::<f32>() / logits.len() as f32).sqrt()
     };
     let plain = size("");

@@ -6,7 +6,7 @@
 //! length of a gate's gradient, mostly below 2 %.
 
 use crate::composed::{BATCH, MODELS, TRAINING, network, segments};
-use lathe_model::{Grads, Network, Precision};
+use lathe_model::{Grads, Input, Network, Precision, Targets};
 
 const TOLERANCE: f32 = 0.1;
 
@@ -19,11 +19,13 @@ fn in_bf16(toml: &str) -> Network {
 /// Losses and logits of two segments, then all gradients.
 fn everything(network: &Network) -> Vec<Vec<f32>> {
     let mut grads = Grads::new(network.params());
-    let mut state = network.memory(BATCH);
+    let mut state = network.init_memory(BATCH);
     let mut found = Vec::new();
     for (ids, targets) in segments() {
-        found.push(network.logits(&ids, BATCH, &mut state.clone()).to_vec());
-        found.push(network.train(&ids, &targets, BATCH, &mut state, &TRAINING, &mut grads).losses);
+        found.push(network.logits(&Input::tokens(&ids, BATCH), &mut state.clone()).to_vec());
+        found.push(
+            network.train(&Input::tokens(&ids, BATCH), &Targets(&targets), &mut state, &TRAINING, &mut grads).losses,
+        );
     }
     found.extend(grads.finish().to_vec());
     found
@@ -60,7 +62,9 @@ fn the_same_bits_each_time_and_on_any_number_of_threads() {
 fn packed_weights_follow_the_parameters() {
     for toml in MODELS {
         let (ids, targets) = segments().remove(0);
-        let loss = |network: &Network| network.loss(&ids, &targets, BATCH, &mut network.memory(BATCH));
+        let loss = |network: &Network| {
+            network.loss(&Input::tokens(&ids, BATCH), &Targets(&targets), &mut network.init_memory(BATCH))
+        };
         let [mut changed, mut expected] = [in_bf16(toml), network(toml)];
         loss(&changed);
         for network in [&mut changed, &mut expected] {

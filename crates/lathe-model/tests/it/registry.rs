@@ -45,7 +45,6 @@ fn every_block_round_trips_and_costs() {
                     crate::model(&format!("backbone='{backbone}'\nlayers='{text} {text}'\nd_model=8\nvocab=11\n"));
                 let (a, b) = (count(&one, &setting), count(&two, &setting));
                 let resolved = kind.resolve(&block, &one.frame);
-                assert!(resolved.knobs().all(|(_, _, value)| value.is_some()), "{resolved:?}: every knob is set");
                 assert_eq!(kind.resolve(&resolved, &one.frame), resolved);
                 assert_eq!(kind.cost(&resolved, &one.frame, &setting), a.blocks, "{text} and {resolved:?}");
                 assert_eq!(2 * a.blocks.params, b.blocks.params);

@@ -1,7 +1,7 @@
 //! The super net against plain networks with its weights, and its gradients of mixtures against finite differences.
 
 use lathe_core::notation;
-use lathe_model::{Grads, Mixture, Precision, REGISTRY, State, SuperNet, Training};
+use lathe_model::{Grads, Input, Mixture, Precision, REGISTRY, State, SuperNet, Targets, Training};
 
 const BATCH: usize = 2;
 const LEN: usize = 5;
@@ -47,12 +47,13 @@ fn segment(n: usize) -> (Vec<u32>, Vec<u32>) {
 
 /// Losses of two segments, the gradients of both together, and those of the mixtures of the last.
 fn train(net: &SuperNet, mixtures: &[Mixture], mut grads: Grads) -> (Vec<f32>, Grads, Vec<Vec<f64>>) {
-    let mut state = net.memory(BATCH);
+    let mut state = net.init_memory(BATCH);
     let mut losses = Vec::new();
     let mut dp = Vec::new();
     for n in 0..2 {
         let (ids, targets) = segment(n);
-        let outcome = net.train(&ids, &targets, BATCH, &mut state, mixtures, &TRAINING, &mut grads);
+        let outcome =
+            net.train(&Input::tokens(&ids, BATCH), &Targets(&targets), &mut state, mixtures, &TRAINING, &mut grads);
         losses.extend(outcome.losses);
         dp = outcome.dp;
     }
@@ -81,10 +82,14 @@ fn one_option_a_slot_is_the_plain_network() {
             assert_eq!(network.model.blocks, net.model(&choice).blocks);
             let mut expected = Grads::new(network.params());
             let mut losses = Vec::new();
-            let mut state = network.memory(BATCH);
+            let mut state = network.init_memory(BATCH);
             for n in 0..2 {
                 let (ids, targets) = segment(n);
-                losses.extend(network.train(&ids, &targets, BATCH, &mut state, &TRAINING, &mut expected).losses);
+                losses.extend(
+                    network
+                        .train(&Input::tokens(&ids, BATCH), &Targets(&targets), &mut state, &TRAINING, &mut expected)
+                        .losses,
+                );
             }
             let hard: Vec<Mixture> = choice.iter().map(|&option| Mixture::Hard(option)).collect();
             for mixtures in [hard, one_hot(&choice)] {
@@ -127,12 +132,20 @@ fn gradients_of_mixtures_are_finite_differences() {
         let training = Training { dropout_key: None, balance: 0.0, ..TRAINING };
         let mut grads = Grads::new(net.params());
         let p = soft();
-        let mut state = net.memory(BATCH);
-        let found = net.train(&ids, &targets, BATCH, &mut state, &mixtures(&p), &training, &mut grads);
+        let mut state = net.init_memory(BATCH);
+        let found = net.train(
+            &Input::tokens(&ids, BATCH),
+            &Targets(&targets),
+            &mut state,
+            &mixtures(&p),
+            &training,
+            &mut grads,
+        );
         let loss = |slot: usize, option: usize, step: f32| -> f64 {
             let mut p = p.clone();
             p[slot][option] += step;
-            let losses = net.loss(&ids, &targets, BATCH, &mut net.memory(BATCH), &mixtures(&p));
+            let losses =
+                net.loss(&Input::tokens(&ids, BATCH), &Targets(&targets), &mut net.init_memory(BATCH), &mixtures(&p));
             f64::from(training.scale) * losses.iter().map(|&loss| f64::from(loss)).sum::<f64>()
         };
         for (s, dp) in found.dp.iter().enumerate() {
@@ -151,7 +164,14 @@ fn gradients_of_weights_in_a_mixture_are_finite_differences() {
     let training = Training { dropout_key: None, balance: 0.0, ..TRAINING };
     let mut grads = Grads::new(net.params());
     let mixtures = mixtures(&soft());
-    net.train(&ids, &targets, BATCH, &mut net.memory(BATCH), &mixtures, &training, &mut grads);
+    net.train(
+        &Input::tokens(&ids, BATCH),
+        &Targets(&targets),
+        &mut net.init_memory(BATCH),
+        &mixtures,
+        &training,
+        &mut grads,
+    );
     let names: Vec<String> = net.params().iter().map(|param| param.name.clone()).collect();
     let grads = grads.finish().to_vec();
     for (which, name) in names.iter().enumerate() {
@@ -160,7 +180,8 @@ fn gradients_of_weights_in_a_mixture_are_finite_differences() {
         let entry = entry.unwrap();
         let mut loss = |step: f32| -> f64 {
             net.params_mut().nth(which).unwrap().data[entry] += step;
-            let losses = net.loss(&ids, &targets, BATCH, &mut net.memory(BATCH), &mixtures);
+            let losses =
+                net.loss(&Input::tokens(&ids, BATCH), &Targets(&targets), &mut net.init_memory(BATCH), &mixtures);
             net.params_mut().nth(which).unwrap().data[entry] -= step;
             f64::from(training.scale) * losses.iter().map(|&loss| f64::from(loss)).sum::<f64>()
         };
@@ -186,8 +207,8 @@ fn the_memory_is_the_slots_input_whichever_option_runs() {
     let (ids, targets) = segment(0);
     let memories = |first: usize| -> Vec<Vec<f32>> {
         let mixtures = [Mixture::Hard(first), Mixture::Hard(0), Mixture::Hard(0)];
-        let mut state: State = net.memory(BATCH);
-        net.loss(&ids, &targets, BATCH, &mut state, &mixtures);
+        let mut state: State = net.init_memory(BATCH);
+        net.loss(&Input::tokens(&ids, BATCH), &Targets(&targets), &mut state, &mixtures);
         state.memories().map(<[f32]>::to_vec).collect()
     };
     let [attention, ffn, skip] = [0, 1, 2].map(memories);

@@ -172,7 +172,7 @@ mod tests {
 
     fn subject(d_model: u32, layers: usize, quality: f64) -> Subject {
         let toml = format!("backbone='gpt2'\nlayers='(sf)x{layers}'\nd_model={d_model}\nvocab=16");
-        Subject::new(String::new(), Spec::from_toml(&toml).unwrap().model(&REGISTRY).unwrap(), quality)
+        Subject::new(String::new(), Spec::from_toml(&toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap(), quality)
     }
 
     #[test]

@@ -15,8 +15,7 @@
 use super::Subject;
 use crate::{Error, Result};
 use lathe_core::model::{Value, key};
-use lathe_core::{Model, Spec};
-use lathe_model::REGISTRY;
+use lathe_core::{Model, Registry, Spec};
 use std::path::Path;
 
 /// The columns that are read; others may stand beside them.
@@ -48,13 +47,13 @@ pub struct Table {
 }
 
 /// Reads a file; its tables are in the order in which they begin.
-pub fn read(path: &Path) -> Result<Vec<Table>> {
+pub fn read(path: &Path, registry: &Registry) -> Result<Vec<Table>> {
     let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
-    parse(&text, &path.display().to_string())
+    parse(&text, &path.display().to_string(), registry)
 }
 
 /// Reads a text; `place` is what errors call it.
-pub fn parse(text: &str, place: &str) -> Result<Vec<Table>> {
+pub fn parse(text: &str, place: &str, registry: &Registry) -> Result<Vec<Table>> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let Some((_, header)) = lines.next() else {
         return Err(Error::data(place, "nothing", "a header and a row per trained model"));
@@ -75,7 +74,7 @@ pub fn parse(text: &str, place: &str) -> Result<Vec<Table>> {
             return Err(Error::data(row.place, found, format!("{}, as many as the header has", header.len())));
         }
         let name = row.cell("table");
-        let subject = row.subject()?;
+        let subject = row.subject(registry)?;
         match tables.iter_mut().find(|table| table.name == name) {
             Some(table) => table.subjects.push(subject),
             None => tables.push(Table { name: name.into(), subjects: vec![subject] }),
@@ -128,12 +127,10 @@ impl Row<'_> {
         }
     }
 
-    fn model(&self) -> Result<Model> {
-        let backbone = match self.cell("backbone") {
-            "GPT2" => "gpt2",
-            "TransXL" => "transformer_xl",
-            other => other,
-        };
+    fn model(&self, registry: &Registry) -> Result<Model> {
+        let cell = self.cell("backbone");
+        let known = registry.backbones.iter().find(|backbone| backbone.aliases().contains(&cell));
+        let backbone = known.map_or(cell, |backbone| backbone.key());
         let n_layer = self.whole("n_layer", self.cell("n_layer"))?;
         let heads = self.per_layer("n_head", n_layer)?;
         let inner = self.per_layer("d_inner", n_layer)?;
@@ -158,12 +155,12 @@ impl Row<'_> {
         let vocab = self.whole("n_token", self.cell("n_token"))?;
         let cutoffs = self.list("cutoffs")?.into_iter().filter(|&cutoff| cutoff < vocab).collect();
         set("cutoffs", Value::Ints(cutoffs));
-        spec.model(&REGISTRY).map_err(|error| Error::data(&self.place, error, "an architecture"))
+        spec.model(registry).map_err(|error| Error::data(&self.place, error, "an architecture"))
     }
 
-    fn subject(&self) -> Result<Subject> {
+    fn subject(&self, registry: &Registry) -> Result<Subject> {
         let quality = -self.number("valid_ppl")?;
-        let mut subject = Subject::new(self.cell("name").into(), self.model()?, quality);
+        let mut subject = Subject::new(self.cell("name").into(), self.model(registry)?, quality);
         subject.total_params = self.number("params_total")? as u64;
         Ok(subject)
     }
@@ -172,12 +169,13 @@ impl Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lathe_model::REGISTRY;
 
     const HEADER: &str = "table,backbone,name,n_layer,d_model,d_embed,div_val,n_head,d_inner,n_token,cutoffs,tgt_len,\
                           mem_len,params_total,valid_ppl,more";
 
     fn parse_rows(rows: &[&str]) -> Result<Vec<Table>> {
-        parse(&format!("{HEADER}\r\n{}\n\n", rows.join("\n")), "t.csv")
+        parse(&format!("{HEADER}\r\n{}\n\n", rows.join("\n")), "t.csv", &REGISTRY)
     }
 
     #[test]
@@ -219,8 +217,8 @@ mod tests {
             let error = parse_rows(&rows).unwrap_err().to_string();
             assert!(error.contains(parts), "{error}");
         }
-        assert!(parse("", "t.csv").unwrap_err().to_string().contains("t.csv: found nothing"));
-        let error = parse("table,name\n", "t.csv").unwrap_err().to_string();
+        assert!(parse("", "t.csv", &REGISTRY).unwrap_err().to_string().contains("t.csv: found nothing"));
+        let error = parse("table,name\n", "t.csv", &REGISTRY).unwrap_err().to_string();
         assert!(error.contains("a column backbone too"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use super::Subject;
 use crate::proxies::{Probe, Record};
 use crate::{Error, Result};
 use lathe_core::space::Sampling;
-use lathe_core::{Model, Positions, Space};
+use lathe_core::{Model, Registry, Space};
 use lathe_train::data::{DataSpec, Sampler, Tokens, prepare};
 use lathe_train::run::{self, Event, Outcome};
 use lathe_train::settings::Settings;
@@ -40,12 +40,12 @@ pub fn sample(space: &Space, count: usize, seed: u64) -> Result<Vec<Model>> {
 pub type Watch<'a> = &'a mut dyn FnMut(usize, Event<'_>);
 
 /// Trains each model, or takes what was trained before. A model whose training leads nowhere is left out, with a warning.
-pub fn train(models: &[Model], settings: &Settings, watch: Watch<'_>) -> Result<Vec<Subject>> {
+pub fn train(models: &[Model], settings: &Settings, registry: &Registry, watch: Watch<'_>) -> Result<Vec<Subject>> {
     let mut subjects = Vec::new();
     for (i, model) in models.iter().enumerate() {
         let folder = folder(settings, i);
         let own = Settings { out: folder.display().to_string(), ..settings.clone() };
-        let outcome = match train_one(model, &own, &folder, &mut |event| watch(i, event)) {
+        let outcome = match train_one(model, &own, &folder, registry, &mut |event| watch(i, event)) {
             Err(Error::Train(error)) if matches!(*error, lathe_train::Error::Diverged { .. }) => {
                 watch(i, Event::Warning(format!("{} is left out: {error}", folder.display())));
                 continue;
@@ -71,11 +71,17 @@ pub fn folder(settings: &Settings, i: usize) -> PathBuf {
     Path::new(&settings.out).join("models").join(format!("{i:03}"))
 }
 
-fn train_one(model: &Model, settings: &Settings, folder: &Path, watch: &mut dyn FnMut(Event<'_>)) -> Result<Outcome> {
+fn train_one(
+    model: &Model,
+    settings: &Settings,
+    folder: &Path,
+    registry: &Registry,
+    watch: &mut dyn FnMut(Event<'_>),
+) -> Result<Outcome> {
     let path = folder.join("run.toml");
     let spec = model.spec();
     if !path.exists() {
-        return Ok(run::begin(settings, &spec, watch)?);
+        return Ok(run::begin(settings, &spec, registry, watch)?);
     }
     let before = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
     let now = settings.to_toml(&spec);
@@ -85,7 +91,7 @@ fn train_one(model: &Model, settings: &Settings, folder: &Path, watch: &mut dyn 
         let expected = format!("`{now}`, or another --out");
         return Err(Error::setting(path.display(), format!("`{before}` of another audit"), expected));
     }
-    Ok(run::resume(folder, watch)?)
+    Ok(run::resume(folder, registry, watch)?)
 }
 
 /// The text as tokens, for proxies that need some.
@@ -111,9 +117,7 @@ impl Text {
     /// Its first batch, as long as a model takes it.
     pub fn probe(&self, model: &Model) -> Result<Probe> {
         let frame = &model.frame;
-        let relative = frame.backbone.positions == Positions::Relative;
-        let len = if relative { frame.tgt_len } else { frame.max_len };
-        let batch = Sampler::streams(self.tokens.clone(), self.batch, len as usize)?.batch(0)?;
+        let batch = Sampler::streams(self.tokens.clone(), self.batch, frame.window() as usize)?.batch(0)?;
         Ok(Probe { ids: batch.ids, targets: batch.targets, batch: self.batch, seed: self.seed })
     }
 }

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn blocks_are_found_however_they_are_written() {
-        let model = Spec::from_toml("backbone='gpt2'\nlayers='sf'\nd_model=64\nheads=4\nvocab=9").unwrap();
+        let model = Spec::from_toml("backbone='gpt2'\nlayers='sf'\nd_model=64\nheads=4\nvocab=9", &REGISTRY).unwrap();
         let model = model.model(&REGISTRY).unwrap();
         let parse = |text: &str| notation::parse(text, &REGISTRY).unwrap();
         let text = r#"{"machine": "x", "frame_us": 3, "blocks": [

@@ -19,14 +19,14 @@ use super::settings::Cost;
 use super::snapshot;
 use super::task::{self, Task};
 use crate::{Error, Result};
-use lathe_core::{Block, Positions, notation};
+use lathe_core::{Block, Registry, notation};
 use lathe_model::folder::write_aside;
 use lathe_model::{Grads, Network, SuperNet};
 use lathe_train::checkpoint;
-use lathe_train::data::Sampler;
 use lathe_train::metrics::Lines;
 use lathe_train::optimizer::Optimizer;
 use lathe_train::run::lock;
+use lathe_train::tasks::{self, Batches, Cut};
 use lathe_train::texts::{Texts, check_vocab};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -118,13 +118,13 @@ pub struct Baseline {
 }
 
 /// Begins a search in a folder that is new or empty.
-pub fn begin(task: &Task, folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
+pub fn begin(task: &Task, folder: &Path, registry: &Registry, watch: Watch<'_>) -> Result<Outcome> {
     task::write(task, folder)?;
-    resume(folder, watch)
+    resume(folder, registry, watch)
 }
 
 /// Goes on with the search in a folder, from its last good checkpoint. One that has ended gives its outcome again.
-pub fn resume(folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
+pub fn resume(folder: &Path, registry: &Registry, watch: Watch<'_>) -> Result<Outcome> {
     let result = folder.join(RESULT);
     if result.exists() {
         let text = std::fs::read(&result).map_err(Error::io(&result))?;
@@ -132,14 +132,14 @@ pub fn resume(folder: &Path, watch: Watch<'_>) -> Result<Outcome> {
             .map_err(|error| Error::data(result.display(), error, "the outcome of a search"))?;
         return Ok(Outcome { out: folder.display().to_string(), ..outcome });
     }
-    let mut search = Search::open(folder, watch)?;
+    let mut search = Search::open(folder, registry, watch)?;
     while search.advance(watch)? {}
     search.finish()
 }
 
 /// One option per slot as a plain network, with the weights that the search in a folder ended with.
-pub fn network(folder: &Path, choice: &[usize]) -> Result<Network> {
-    let task = task::read(folder)?;
+pub fn network(folder: &Path, choice: &[usize], registry: &Registry) -> Result<Network> {
+    let task = task::read(folder, registry)?;
     let mut net = SuperNet::new(task.frame.clone(), &task.slots, task.training.seed.into())?;
     snapshot::restore_weights(&folder.join("checkpoints"), &mut net)?;
     Ok(net.network(choice)?)
@@ -162,9 +162,9 @@ pub struct Search {
 
 impl Search {
     /// Opens the search in a folder, at its last good checkpoint.
-    pub fn open(folder: &Path, watch: Watch<'_>) -> Result<Self> {
+    pub fn open(folder: &Path, registry: &Registry, watch: Watch<'_>) -> Result<Self> {
         let began = Instant::now();
-        let task = task::read(folder)?;
+        let task = task::read(folder, registry)?;
         let lock = lock(folder)?;
         let training = &task.training;
         let mut told = |event: lathe_train::run::Event<'_>| match event {
@@ -175,13 +175,15 @@ impl Search {
         let texts = Texts::open(&folder.join("data"), training, &mut told)?;
         let mut net = SuperNet::new(task.frame.clone(), &task.slots, training.seed.into())?;
         task.take_first_weights(&mut net)?;
-        check_vocab(&net.model(&vec![0; task.slots.len()]), texts.tokenizer.vocab(), &mut told)?;
+        let first = net.model(&vec![0; task.slots.len()]);
+        let of = tasks::find(&training.task, &first)?;
+        check_vocab(&first, &texts, of, &mut told)?;
         let precision = training.precision()?;
         if let Some(warning) = precision.warning() {
             watch(Event::Warning(warning));
         }
         net.set_precision(precision);
-        let [weights, architecture] = samplers(&task, &texts)?;
+        let [weights, architecture] = batches(&task, of, &texts)?;
         let optimizer = Optimizer::new(training.rule()?, training, net.params());
         let alphas = task.first_alphas();
         let search = &task.settings;
@@ -197,7 +199,7 @@ impl Search {
             seconds: [0.0; 3],
         };
         let rows = training.batch as usize;
-        let states = [net.memory(rows), net.memory(rows)];
+        let states = [net.init_memory(rows), net.init_memory(rows)];
         let steps = vec![0; net.params().iter().len()];
         let mut moving = Moving { net, optimizer, steps, states, small };
         let checkpoints = folder.join("checkpoints");
@@ -213,6 +215,7 @@ impl Search {
         }
         let schedule = training.schedule()?;
         let fixed = Fixed {
+            task: of,
             training: training.clone(),
             settings: search.clone(),
             plan: Plan::new(search, training.steps),
@@ -353,19 +356,19 @@ impl Search {
 }
 
 /// Batches for weights and for the architecture: of the same text, from places of their own.
-fn samplers(task: &Task, texts: &Texts) -> Result<[Sampler; 2]> {
+fn batches(task: &Task, of: &dyn tasks::Task, texts: &Texts) -> Result<[Box<dyn Batches>; 2]> {
     let training = &task.training;
     let frame = &task.frame;
-    let relative = frame.backbone.positions == Positions::Relative;
-    let longest = if relative { frame.tgt_len } else { frame.max_len };
+    let longest = frame.window();
     let len = if training.seq == 0 { longest } else { training.seq };
-    if !relative && len > longest {
+    if !frame.has_memory() && len > longest {
         return Err(Error::setting("seq", len, format!("at most max_len, which is {longest}")));
     }
-    let (batch, len, seed) = (training.batch as usize, len as usize, u64::from(training.seed));
-    let sampler = |seed: u64| match relative {
-        true => Sampler::streams(texts.train.clone(), batch, len),
-        false => Sampler::windows(texts.train.clone(), batch, len, seed),
+    let (specials, vocab) = (texts.tokenizer.specials(), texts.tokenizer.vocab());
+    let batches = |seed: u64| {
+        let cut = Cut { batch: training.batch as usize, len: len as usize, seed, specials, vocab };
+        of.batches(frame, texts.train.clone(), &cut)
     };
-    Ok([sampler(seed)?, sampler(seed ^ (1 << 40))?])
+    let seed = u64::from(training.seed);
+    Ok([batches(seed)?, batches(seed ^ (1 << 40))?])
 }

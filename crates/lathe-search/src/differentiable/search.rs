@@ -10,18 +10,20 @@ use super::latency::Table;
 use super::plan::{Plan, Step};
 use super::settings::SearchSettings;
 use crate::Result;
-use lathe_core::Positions;
-use lathe_model::{Grads, Mixture, State, SuperNet, Training};
-use lathe_train::data::{Batch, Sampler, mix};
+use lathe_model::{Grads, Input, Mixture, State, SuperNet, Training};
+use lathe_train::data::{Batch, mix};
 use lathe_train::optimizer::Optimizer;
 use lathe_train::schedule::Schedule;
 use lathe_train::settings::Settings;
+use lathe_train::tasks::{Batches, Task};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 /// What does not move.
 pub struct Fixed {
+    /// What is trained for.
+    pub task: &'static dyn Task,
     /// Of the weights' training.
     pub training: Settings,
     /// Of the search.
@@ -31,9 +33,9 @@ pub struct Fixed {
     /// What blocks cost.
     pub table: Table,
     /// Batches for the weights.
-    pub weights: Sampler,
+    pub weights: Box<dyn Batches>,
     /// Batches for the architecture.
-    pub architecture: Sampler,
+    pub architecture: Box<dyn Batches>,
     /// Learning rates of the weights.
     pub schedule: Schedule,
 }
@@ -159,7 +161,7 @@ impl Moving {
 
     fn training(&self, fixed: &Fixed, batch: &Batch) -> Training {
         let key = mix(mix(u64::from(fixed.training.seed)) ^ (u64::from(self.small.tick) << 20));
-        let scale = 1.0 / batch.ids.len() as f32;
+        let scale = 1.0 / batch.counted().max(1) as f32;
         Training { dropout_key: Some(key), balance: fixed.training.balance as f32, scale }
     }
 
@@ -173,15 +175,16 @@ impl Moving {
         grads: &mut Grads,
     ) -> (f32, Vec<Vec<f64>>) {
         let rows = fixed.training.batch as usize;
-        let relative = self.net.frame.backbone.positions == Positions::Relative;
-        if fresh || !relative {
-            self.states[which] = self.net.memory(rows);
+        if fresh || !self.net.frame.has_memory() {
+            self.states[which] = self.net.init_memory(rows);
         }
         let training = self.training(fixed, batch);
         let state = &mut self.states[which];
-        let outcome = self.net.train(&batch.ids, &batch.targets, rows, state, mixtures, &training, grads);
+        let objective = fixed.task.objective(&batch.targets);
+        let input = Input::tokens(&batch.ids, rows);
+        let outcome = self.net.train(&input, &*objective, state, mixtures, &training, grads);
         let sum: f64 = outcome.losses.iter().copied().map(f64::from).sum();
-        ((sum / batch.ids.len() as f64) as f32, outcome.dp)
+        ((sum / batch.counted().max(1) as f64) as f32, outcome.dp)
     }
 
     /// The next step. `grads` are to be used again and again; an infinite loss or gradient is an error, and then nothing
@@ -206,7 +209,7 @@ impl Moving {
             self.small.first_loss = loss;
         }
         let lr = fixed.schedule.rate(step + 1);
-        let highest = 4.0 * self.small.first_loss.max((self.net.frame.vocab as f32).ln());
+        let highest = 4.0 * self.small.first_loss.max(fixed.task.chance(&self.net.frame));
         let norm = match loss <= highest {
             true => self.optimizer.step_reached(self.net.params_mut(), grads, &mut self.steps, lr),
             false => f64::NAN,

@@ -30,16 +30,16 @@ fn tensors(moving: &Moving) -> Vec<Tensor<'_>> {
     let mut tensors = Vec::new();
     for param in moving.net.params().iter() {
         let name = format!("weight.{}", param.name);
-        tensors.push(Tensor { name, shape: param.shape.clone(), values: &param.data });
+        tensors.push(Tensor::f32(name, &param.shape, &param.data));
     }
     for (i, moments) in moving.optimizer.moments().iter().enumerate() {
         for (param, values) in moving.net.params().iter().zip(moments) {
-            tensors.push(Tensor { name: format!("moment.{i}.{}", param.name), shape: param.shape.clone(), values });
+            tensors.push(Tensor::f32(format!("moment.{i}.{}", param.name), &param.shape, values));
         }
     }
     for (which, state) in moving.states.iter().enumerate() {
         for (slot, values) in state.memories().enumerate() {
-            tensors.push(Tensor { name: format!("memory.{which}.{slot}"), shape: vec![values.len()], values });
+            tensors.push(Tensor::f32(format!("memory.{which}.{slot}"), &[values.len()], values));
         }
     }
     tensors

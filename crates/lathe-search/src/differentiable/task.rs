@@ -3,8 +3,8 @@
 use super::latency::{Table, Target};
 use super::settings::{Cost, SearchSettings};
 use crate::{Error, Result};
-use lathe_core::{Block, Frame, Model, notation};
-use lathe_model::{REGISTRY, SuperNet, folder};
+use lathe_core::{Block, Frame, Model, Registry, notation};
+use lathe_model::{SuperNet, folder};
 use lathe_train::checkpoint;
 use lathe_train::settings::{self, ModelEntry, Settings};
 use serde::{Deserialize, Serialize};
@@ -132,7 +132,7 @@ pub fn write(task: &Task, folder: &Path) -> Result<()> {
 }
 
 /// Reads the task of a folder.
-pub(super) fn read(folder: &Path) -> Result<Task> {
+pub(super) fn read(folder: &Path, registry: &Registry) -> Result<Task> {
     let path = folder.join(SEARCH);
     if !path.exists() {
         return Err(Error::setting(folder.display(), "no search.json", "the folder of a search"));
@@ -140,15 +140,15 @@ pub(super) fn read(folder: &Path) -> Result<Task> {
     let text = std::fs::read(&path).map_err(Error::io(&path))?;
     let wrong = |found: &dyn std::fmt::Display| Error::data(path.display(), found, "the task of a search");
     let file: TaskFile = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
-    let (training, ModelEntry::Inline(spec)) = settings::read(&file.training)? else {
+    let (training, ModelEntry::Inline(spec)) = settings::read(&file.training, registry)? else {
         return Err(wrong(&"no model"));
     };
     let mut slots = Vec::new();
     for options in &file.slots {
-        slots.push(notation::parse(&options.join(" "), &REGISTRY)?);
+        slots.push(notation::parse(&options.join(" "), registry)?);
     }
-    let baseline = notation::parse(&file.baseline, &REGISTRY)?;
-    let frame = spec.model(&REGISTRY)?.frame;
+    let baseline = notation::parse(&file.baseline, registry)?;
+    let frame = spec.model(registry)?.frame;
     Ok(Task { frame, slots, baseline, table: file.table, training, settings: file.search })
 }
 
@@ -158,10 +158,12 @@ mod tests {
     use super::super::settings::Preset;
     use super::*;
     use lathe_core::Spec;
+    use lathe_model::REGISTRY;
 
     #[test]
     fn a_search_may_begin_at_the_baseline() {
-        let spec = Spec::from_toml("backbone='gpt2'\nlayers='sf'\nd_model=16\nheads=2\ninner=32\nvocab=9").unwrap();
+        let spec =
+            Spec::from_toml("backbone='gpt2'\nlayers='sf'\nd_model=16\nheads=2\ninner=32\nvocab=9", &REGISTRY).unwrap();
         let model = spec.model(&REGISTRY).unwrap();
         let parse = |text: &str| notation::parse(text, &REGISTRY).unwrap();
         let task = |baseline_share: f64, baseline: &str| Task {

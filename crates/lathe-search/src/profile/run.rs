@@ -10,7 +10,7 @@ use crate::Result;
 use crate::measure::Times;
 use crate::workload::{Held, Workload};
 use lathe_core::{Model, Setting};
-use lathe_model::{REGISTRY, count};
+use lathe_model::count;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::time::{Duration, Instant};
@@ -137,7 +137,7 @@ fn measure_group(
         let part = &parts[at];
         let held = Workload::held(|| match &part.block {
             Some(block) => workload.block(block, &part.frame, 0),
-            None => workload.whole(Model::new(part.frame.clone(), vec![skip()])?, 0),
+            None => workload.whole(Model::new(part.frame.clone(), Vec::new())?, 0),
         })?;
         bytes[at] = (held.bytes as u64, (held.bytes + held.transient) as u64);
         jobs.push((at, held));
@@ -164,9 +164,4 @@ fn measure_group(
         times[*at].extend(here.raw);
     }
     Ok(())
-}
-
-/// A block that computes nothing.
-fn skip() -> lathe_core::Block {
-    lathe_core::Block::new(REGISTRY.block("skip").expect("a block of the registry"))
 }

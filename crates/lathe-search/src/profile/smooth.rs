@@ -7,8 +7,7 @@
 //! measurement counts.
 
 use super::table::{Entry, Table};
-use lathe_core::{Block, notation};
-use lathe_model::REGISTRY;
+use lathe_core::{Block, Registry, notation};
 use std::collections::BTreeMap;
 
 /// Blocks whose knob is within this factor are neighbours.
@@ -18,11 +17,11 @@ const LEAST: usize = 5;
 
 impl Table {
     /// With latencies that neighbours agree on, for predictions. What has no neighbours stays as it was measured.
-    pub fn smoothed(mut self) -> Self {
+    pub fn smoothed(mut self, registry: &Registry) -> Self {
         // Blocks that differ in one knob stand in one row, by its value.
         let mut rows: BTreeMap<(String, String), Vec<(f64, usize)>> = BTreeMap::new();
         for (at, entry) in self.blocks.iter().enumerate() {
-            let Some(block) = block_of(entry) else { continue };
+            let Some(block) = block_of(entry, registry) else { continue };
             for (knob, _, value) in block.knobs() {
                 let Some(value) = value else { continue };
                 let mut others = block;
@@ -49,8 +48,8 @@ impl Table {
     }
 }
 
-fn block_of(entry: &Entry) -> Option<Block> {
-    match notation::parse(&entry.name.block, &REGISTRY).ok()?[..] {
+fn block_of(entry: &Entry, registry: &Registry) -> Option<Block> {
+    match notation::parse(&entry.name.block, registry).ok()?[..] {
         [block] => Some(block),
         _ => None,
     }
@@ -77,10 +76,11 @@ mod tests {
     use crate::profile::{Interval, Part};
     use crate::workload::Workload;
     use lathe_core::Spec;
+    use lathe_model::REGISTRY;
 
     /// A table of feed-forwards of a gpt2 with these latencies, each with such an interval.
     fn table(latency: impl Fn(u32) -> f64, width: f64) -> (Table, Vec<Part>) {
-        let spec = Spec::from_toml("backbone='gpt2'\nlayers='f'\nd_model=64\nvocab=9").unwrap();
+        let spec = Spec::from_toml("backbone='gpt2'\nlayers='f'\nd_model=64\nvocab=9", &REGISTRY).unwrap();
         let frame = spec.model(&REGISTRY).unwrap().frame;
         let parts: Vec<Part> = (16..=48)
             .map(|i| Part::block(&notation::parse(&format!("f{}", 64 * i), &REGISTRY).unwrap()[0], &frame))
@@ -102,7 +102,7 @@ mod tests {
         let noisy = |i: u32| 10.0 * f64::from(i) * (1.0 + 0.08 * ((i * 7919 % 17) as f64 / 8.0 - 1.0));
         // Intervals as wide as the noise: the line counts.
         let (measured, parts) = table(noisy, 0.15);
-        let smooth = measured.clone().smoothed();
+        let smooth = measured.clone().smoothed(&REGISTRY);
         let error = |table: &Table| -> f64 {
             let of =
                 |(i, part): (u32, &Part)| table.get(&part.name).unwrap().latency_us.median / f64::from(10 * i) - 1.0;
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(measured.blocks[0].raw_us, smooth.blocks[0].raw_us);
         // Intervals much tighter than the distances: those are real.
         let (measured, _) = table(noisy, 0.001);
-        for (before, after) in measured.blocks.iter().zip(measured.clone().smoothed().blocks) {
+        for (before, after) in measured.blocks.iter().zip(measured.clone().smoothed(&REGISTRY).blocks) {
             assert!((after.latency_us.median / before.latency_us.median - 1.0).abs() < 1e-3);
         }
     }
@@ -122,6 +122,6 @@ mod tests {
         let (measured, _) = table(f64::from, 0.1);
         let few =
             Table { blocks: measured.blocks.into_iter().step_by(8).collect(), ..Table::new(&Workload::default()) };
-        assert_eq!(few.clone().smoothed(), few);
+        assert_eq!(few.clone().smoothed(&REGISTRY), few);
     }
 }

@@ -266,7 +266,8 @@ mod tests {
 
     #[test]
     fn blocks_share_what_they_take_but_in_training() {
-        let spec = Spec::from_toml("backbone='gpt2'\nlayers='s f64 f128'\nd_model=64\nheads=4\nvocab=9").unwrap();
+        let spec =
+            Spec::from_toml("backbone='gpt2'\nlayers='s f64 f128'\nd_model=64\nheads=4\nvocab=9", &REGISTRY).unwrap();
         let model = spec.model(&REGISTRY).unwrap();
         // Frame, s, f64, f128: held and peak.
         let bytes = [(1000, 1400), (10, 15), (20, 50), (30, 70)];

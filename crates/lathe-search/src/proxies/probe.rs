@@ -8,7 +8,7 @@ use crate::Result;
 use candle_core::{DType, Device, Tensor};
 use lathe_core::{Model, Setting};
 use lathe_model::folder;
-use lathe_model::{Composed, Grads, Network, Param, Trace, Training, count};
+use lathe_model::{Composed, Grads, Input, Network, Owner, Targets, Trace, Training, count};
 use lathe_ops::loss::IGNORE;
 
 /// A batch of tokens, and a seed of weights.
@@ -43,15 +43,16 @@ impl Probe {
     /// dL / dw of every parameter, by the fused path.
     pub(super) fn gradients(&self, network: &Network) -> Vec<Vec<f32>> {
         let mut grads = Grads::new(network.params());
-        let mut state = network.memory(self.batch);
-        network.train(&self.ids, &self.targets, self.batch, &mut state, &self.training(), &mut grads);
+        let mut state = network.init_memory(self.batch);
+        let (input, targets) = (Input::tokens(&self.ids, self.batch), Targets(&self.targets));
+        network.train(&input, &targets, &mut state, &self.training(), &mut grads);
         grads.finish().to_vec()
     }
 
     /// L as a graph, with all that it went through.
     pub(super) fn trace(&self, composed: &Composed<'_>) -> Result<Trace> {
         let mut state = composed.memory(self.batch)?;
-        Ok(composed.trace(&self.ids, &self.targets, self.batch, &mut state, &self.training())?)
+        Ok(composed.trace(&Input::tokens(&self.ids, self.batch), &self.targets, &mut state, &self.training())?)
     }
 
     /// FLOPs of one forward pass.
@@ -70,29 +71,7 @@ pub(super) fn composed(network: &Network) -> Result<Composed<'_>> {
 /// those of the output layer where it counts, tied ones included. Biases and norms are left out, as in the code of
 /// Abdelfattah et al. and of LTS; learned positions are a lookup too.
 pub(super) fn counted(network: &Network, output: bool) -> Vec<bool> {
-    let frame = &network.model.frame;
-    let counts = |param: &Param| {
-        let is = |prefix: &str| param.name.starts_with(prefix);
-        if param.shape.len() < 2 || is("transformer.wpe") {
-            return false;
-        }
-        if is("crit.") || is("lm_head.") {
-            return output;
-        }
-        if is("transformer.wte") || is("transformer.word_emb") {
-            // The output shares the tables and, from the second cluster on, the projections; where all are equally wide
-            // there is one projection for all clusters.
-            let one_for_all = frame.div_val == 1 && !frame.cutoffs.is_empty();
-            let shared = match param.name.contains("emb_projs") {
-                true => frame.tie_projs && (one_for_all || !param.name.ends_with("emb_projs.0")),
-                false => frame.tie_embeddings,
-            };
-            return output && shared;
-        }
-        // Linear layers of blocks end in weight; the relative biases of attention are matrices too, but no weights.
-        param.name.ends_with("weight")
-    };
-    network.params().iter().map(counts).collect()
+    network.owners().iter().map(|&owner| owner == Owner::Block || output && owner == Owner::Output).collect()
 }
 
 /// The sum of a number per counted weight matrix, of its values and its gradients.

@@ -52,7 +52,7 @@ fn task(folder: &Path, slots: &[(&str, &[f64])], baseline: f64, target: Option<f
         ..Settings::default()
     };
     Task {
-        frame: Spec::from_toml(FRAME).unwrap().model(&REGISTRY).unwrap().frame,
+        frame: Spec::from_toml(FRAME, &REGISTRY).unwrap().model(&REGISTRY).unwrap().frame,
         slots: slots.iter().map(|(options, _)| parse(options)).collect(),
         baseline: parse("s"),
         table: Table { slots: slots.iter().map(|(_, costs)| costs.to_vec()).collect(), fixed: 0.0, baseline },
@@ -62,7 +62,7 @@ fn task(folder: &Path, slots: &[(&str, &[f64])], baseline: f64, target: Option<f
 }
 
 fn search(folder: &Path, name: &str, task: &Task) -> Outcome {
-    run::begin(task, &folder.join(name), &mut |_| ()).unwrap_or_else(|error| panic!("{name}: {error}"))
+    run::begin(task, &folder.join(name), &REGISTRY, &mut |_| ()).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn letters(layers: &str) -> String {
@@ -135,7 +135,7 @@ fn at_a_target_of_1_the_latency_loss_is_0_once_the_estimate_is_the_baselines() {
 fn a_target_that_nothing_meets_is_said_so() {
     let folder = tempfile::tempdir().unwrap();
     let task = task(folder.path(), &[("s f", &[10.0, 2.0]), ("s f", &[10.0, 3.0])], 20.0, Some(0.2));
-    let error = run::begin(&task, &folder.path().join("none"), &mut |_| ()).unwrap_err();
+    let error = run::begin(&task, &folder.path().join("none"), &REGISTRY, &mut |_| ()).unwrap_err();
     assert!(matches!(error, Error::Setting { .. }), "exit code 2");
     assert_eq!(
         error.to_string(),
@@ -174,22 +174,22 @@ fn killed_and_resumed_gives_the_same_bits_and_another_seed_others() {
         task::write(&task, &killed).unwrap();
         // Two sittings that end between checkpoints, one among weight steps and one among architecture steps.
         for ticks in [8, 11] {
-            let mut search = Search::open(&killed, &mut |_| ()).unwrap();
+            let mut search = Search::open(&killed, &REGISTRY, &mut |_| ()).unwrap();
             for _ in 0..ticks {
                 assert!(search.advance(&mut |_| ()).unwrap());
             }
         }
-        let resumed = run::resume(&killed, &mut |_| ()).unwrap();
+        let resumed = run::resume(&killed, &REGISTRY, &mut |_| ()).unwrap();
         assert_eq!((&whole.layers, &whole.probabilities), (&resumed.layers, &resumed.probabilities));
         let (a, b) = (bits(&folder.path().join("whole")), bits(&killed));
         assert_eq!(a.1, b.1);
         assert!(a.0 == b.0, "weights, moments and memories to the bit");
-        let again = run::resume(&killed, &mut |_| ()).unwrap();
+        let again = run::resume(&killed, &REGISTRY, &mut |_| ()).unwrap();
         assert_eq!(again.probabilities, resumed.probabilities, "one that has ended gives its outcome again");
         // Its weights are there for whoever trains on: of an option that was trained, not those that it began with.
         let choice = [1, 3];
-        let inherited = run::network(&killed, &choice).unwrap();
-        let ended = Search::open(&killed, &mut |_| ()).unwrap().moving().net.network(&choice).unwrap();
+        let inherited = run::network(&killed, &choice, &REGISTRY).unwrap();
+        let ended = Search::open(&killed, &REGISTRY, &mut |_| ()).unwrap().moving().net.network(&choice).unwrap();
         let fresh = SuperNet::new(task.frame.clone(), &task.slots, 0).unwrap().network(&choice).unwrap();
         let data = |network: &Network| network.params().iter().map(|param| param.data.clone()).collect::<Vec<_>>();
         assert!(data(&inherited) == data(&ended) && data(&inherited) != data(&fresh));

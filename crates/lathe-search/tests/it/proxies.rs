@@ -26,7 +26,7 @@ fn fixture(case: &str) -> (PathBuf, Fixture) {
 fn proxies_are_those_of_pytorch() {
     for (case, proxies) in [("gpt2", 10), ("transformer_xl", 11)] {
         let (folder, fixture) = fixture(case);
-        let model = folder::load_model(&folder).unwrap();
+        let model = folder::load_model(&folder, &REGISTRY).unwrap();
         let probe = Probe { ids: fixture.ids, targets: fixture.targets, batch: fixture.batch, seed: 0 };
         assert_eq!(fixture.scores.len(), proxies, "{case}");
         for (name, &expected) in &fixture.scores {
@@ -48,7 +48,7 @@ fn proxies_are_those_of_pytorch() {
 
 fn model(toml: &str) -> Model {
     let toml = format!("{toml}\nd_model=8\nheads=2\ninner=12\nvocab=17\ntgt_len=5");
-    Spec::from_toml(&toml).and_then(|spec| spec.model(&REGISTRY)).unwrap()
+    Spec::from_toml(&toml, &REGISTRY).and_then(|spec| spec.model(&REGISTRY)).unwrap()
 }
 
 #[test]

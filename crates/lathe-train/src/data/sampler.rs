@@ -9,16 +9,24 @@
 
 use super::tokens::Tokens;
 use crate::{Error, Result};
+use lathe_ops::loss::IGNORE;
 
-/// Tokens and their next tokens, [B, T] each.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Sequences and what they are to give, [B, T] each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     /// [B, T]
     pub ids: Vec<u32>,
-    /// [B, T]: the token after each.
+    /// [B, T]: what the task wants of each token, of a language model the token after it; [`IGNORE`] where nothing.
     pub targets: Vec<u32>,
     /// Whether nothing went before: the memory begins anew.
     pub fresh: bool,
+}
+
+impl Batch {
+    /// How many targets count.
+    pub fn counted(&self) -> usize {
+        self.targets.iter().filter(|&&target| target != IGNORE).count()
+    }
 }
 
 /// Where batches are taken from.

@@ -1,0 +1,128 @@
+//! A block alone, at work on hidden states: what a profiler measures. A stack of one slot with nothing around it.
+
+use crate::build::{self, BuildBackbone, Site};
+use crate::context::{Context, Reports};
+use crate::layer::{LayerState, Pass, Stream};
+use crate::params::{Builder, Grads, Param, Params};
+use crate::stack::{Choice, Mixture, Stack};
+use lathe_core::{Block, Frame, Result};
+use lathe_ops::Precision;
+use lathe_ops::buffer::Buf;
+use lathe_ops::dropout::Dropout;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A block with weights of its own and nothing around it.
+pub struct BlockBench {
+    params: Params,
+    stack: Stack,
+    frame: Frame,
+    builder: &'static dyn BuildBackbone,
+}
+
+/// What a block alone carries from pass to pass.
+pub struct BenchState {
+    layers: Vec<LayerState>,
+    position: usize,
+    context: Context,
+}
+
+const ONLY: fn(usize) -> Mixture = |_| Mixture::Hard(0);
+
+impl BlockBench {
+    /// The block as it would be in a model of this frame, with fresh weights that repeat after a while.
+    pub fn new(block: &Block, frame: &Frame, seed: u64) -> Result<Self> {
+        block.kind.check(block, frame)?;
+        let mut builder = Builder::rough(seed);
+        let site = Site::new(frame, "block".into(), 0, 1);
+        let stack = Stack { slots: vec![vec![Choice::build(block, frame, &site, &mut builder)]] };
+        let family = build::of_backbone(frame.backbone);
+        Ok(Self { params: builder.finish(), stack, frame: frame.clone(), builder: family })
+    }
+
+    /// What products are computed in.
+    pub fn set_precision(&mut self, precision: Precision) {
+        self.stack.set_precision(precision.available());
+    }
+
+    /// Packs the weights for inference.
+    pub fn freeze(&mut self) {
+        let mut users = HashMap::new();
+        for layer in self.stack.layers_mut() {
+            layer.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
+        }
+        self.stack.pack(&mut self.params, &mut users);
+    }
+
+    /// Its weights.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// Its weights, to be changed.
+    pub fn params_mut(&mut self) -> impl Iterator<Item = &mut Param> {
+        self.params.iter_mut()
+    }
+
+    /// The state to begin with for passes of `len` tokens: a memory of zeros, or its projections (an empty cache where
+    /// there is no memory) where it is `cached`.
+    pub fn state(&self, batch: usize, len: usize, cached: bool) -> BenchState {
+        let context = self.builder.context(&self.frame, len, Dropout::NONE);
+        let mut state = BenchState { layers: self.stack.init_memory(batch), position: 0, context };
+        if cached {
+            let reports = Reports::default();
+            let layers = self.stack.init_cache(&self.pass(batch, len, false, &state, &reports), &state.layers);
+            state.layers = layers;
+        }
+        state
+    }
+
+    fn pass<'a>(
+        &'a self,
+        batch: usize,
+        len: usize,
+        keep: bool,
+        state: &'a BenchState,
+        reports: &'a Reports,
+    ) -> Pass<'a> {
+        Pass {
+            params: &self.params,
+            batch,
+            len,
+            position: state.position,
+            mask: None,
+            keep,
+            dropout: [Dropout::NONE; 3],
+            balance: 0.0,
+            context: &state.context,
+            reports,
+        }
+    }
+
+    fn stream(&self, x: Buf, batch: usize) -> Stream {
+        let len = x.len() / batch / self.frame.d_model as usize;
+        Stream { hidden: Arc::new(x), len, mask: None }
+    }
+
+    /// The output for hidden states [B * T, D].
+    pub fn forward(&self, x: Buf, batch: usize, state: &mut BenchState) -> Arc<Buf> {
+        let x = self.stream(x, batch);
+        let (mut layers, reports, len) = (std::mem::take(&mut state.layers), Reports::default(), x.len);
+        let (y, _) = self.stack.forward(&self.pass(batch, len, false, state, &reports), x, &mut layers, ONLY);
+        state.layers = layers;
+        state.position += len;
+        y.hidden
+    }
+
+    /// Forward, and backward from a gradient that is the output itself; adds the gradients of its weights.
+    pub fn train(&self, x: Buf, batch: usize, state: &mut BenchState, grads: &mut Grads) -> Buf {
+        let x = self.stream(x, batch);
+        let (mut layers, reports) = (std::mem::take(&mut state.layers), Reports::default());
+        let pass = self.pass(batch, x.len, true, state, &reports);
+        let (y, saved) = self.stack.forward(&pass, x, &mut layers, ONLY);
+        let dy = Arc::try_unwrap(y.hidden).unwrap_or_else(|y| (*y).clone());
+        let (dx, _) = self.stack.backward(&pass, saved, dy, ONLY, grads);
+        state.layers = layers;
+        dx
+    }
+}

@@ -1,0 +1,327 @@
+//! Attention by dot products: softmax(q k^T / sqrt(K)) v, causal or full, with padding; queries, keys and values from one
+//! matrix or three, heads of keys and values shared by groups of queries, queries and keys normed by head and rotated by
+//! their places, as the backbone has it.
+
+use super::{Heads, ROLE, Rotary};
+use crate::build::Site;
+use crate::composed::Graph;
+use crate::layer::{Cache, Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
+use crate::linear::{Linear, Matrix};
+use crate::norm::NormParams;
+use crate::params::{Builder, Grads};
+use candle_core::Tensor;
+use lathe_core::Frame;
+use lathe_ops::Precision;
+use lathe_ops::attention::{self, Gradients, Inputs, Mask, Rows, Shape};
+use lathe_ops::buffer::Buf;
+use lathe_ops::gemm::{Mat, MatMut};
+use lathe_ops::rope::Rope;
+
+/// The layer of so many heads.
+pub(super) fn build(
+    sizes: Heads,
+    (causal, rotary): (bool, Option<Rotary>),
+    frame: &Frame,
+    site: &Site<'_>,
+    builder: &mut Builder,
+) -> Option<Box<dyn Layer>> {
+    let style = site.attention();
+    let (d, a, g) = (frame.d_model as usize, sizes.a() as usize, sizes.g() as usize);
+    let d_head = sizes.d_head as usize;
+    let norm = site.norm(builder, ROLE, "attn.norm");
+    let mut linear = |part: &str, sizes: [usize; 2], deviation: f32, bias: bool| {
+        site.linear(builder, &site.name(ROLE, part), sizes, deviation, bias)
+    };
+    let qkv = match style.fused {
+        true => vec![linear("attn.qkv", [d, a + 2 * g], site.style.deviation, style.qkv_bias)],
+        false => [("attn.q", a), ("attn.k", g), ("attn.v", g)]
+            .map(|(part, width)| linear(part, [d, width], site.style.deviation, style.qkv_bias))
+            .into(),
+    };
+    let out = linear("attn.out", [a, d], site.style.output_deviation, style.out_bias);
+    let head_norms = style.head_norm.map(|kind| {
+        ["attn.q_norm", "attn.k_norm"]
+            .map(|part| NormParams::new(builder, &site.name(ROLE, part), kind, d_head, site.style.norm_deviation))
+    });
+    let sublayer = DotAttention {
+        qkv,
+        out,
+        head_norms,
+        rope: rotary.map(|rotary| Rope::new(d_head, rotary.theta, rotary.scaling)),
+        heads: sizes.heads as usize,
+        kv_heads: sizes.kv_heads as usize,
+        d_head,
+        mask: if causal { Mask::Causal } else { Mask::Full },
+        max_len: frame.max_len as usize,
+        salt: site.salt(2),
+        precision: Precision::F32,
+    };
+    site.residual(sublayer, norm)
+}
+
+/// Attention at work.
+struct DotAttention {
+    /// One matrix for queries, keys and values, or one each.
+    qkv: Vec<Linear>,
+    out: Linear,
+    /// Of queries and of keys.
+    head_norms: Option<[NormParams; 2]>,
+    rope: Option<Rope>,
+    heads: usize,
+    kv_heads: usize,
+    d_head: usize,
+    mask: Mask,
+    max_len: usize,
+    salt: u64,
+    precision: Precision,
+}
+
+struct DotSaved {
+    /// As attention reads them, [B * T, A + 2 G].
+    qkv: Buf,
+    /// Queries and keys before their norms, with the norms' statistics.
+    heads: Vec<(Buf, Buf)>,
+    probabilities: Buf,
+    context: Buf,
+}
+
+impl DotAttention {
+    fn a(&self) -> usize {
+        self.heads * self.d_head
+    }
+
+    fn g(&self) -> usize {
+        self.kv_heads * self.d_head
+    }
+
+    /// A + 2 G
+    fn width(&self) -> usize {
+        self.a() + 2 * self.g()
+    }
+
+    /// Where queries, keys and values end in a row of all three.
+    fn ends(&self) -> [usize; 3] {
+        [self.a(), self.a() + self.g(), self.width()]
+    }
+
+    fn shape(&self, pass: &Pass<'_>, keys: usize) -> Shape {
+        Shape {
+            batch: pass.batch,
+            queries: pass.len,
+            keys,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            d_head: self.d_head,
+            mask: self.mask,
+            dropout: pass.dropout[1].with(self.salt),
+            precision: self.precision,
+        }
+    }
+
+    /// Queries, keys and values side by side, [B * T, A + 2 G].
+    fn inputs<'a>(&self, pass: &Pass<'a>, qkv: &'a [f32]) -> Inputs<'a> {
+        let width = self.width();
+        let rows = |first: usize| Rows { data: &qkv[first..], stride: width, batch_stride: width * pass.len };
+        let [k, v, _] = self.ends();
+        Inputs { q: rows(0), k: rows(k), v: rows(v), relative: None, padding: pass.mask }
+    }
+
+    /// Queries, keys and values of an input, as they come from their matrices.
+    fn project(&self, pass: &Pass<'_>, input: &[f32]) -> Buf {
+        let rows = pass.rows();
+        let mut qkv = Buf::any(rows * self.width());
+        match &self.qkv[..] {
+            [all] => all.forward(pass.params, input, &mut qkv),
+            parts => {
+                let x = Mat::new(input, rows, input.len() / rows);
+                let columns = MatMut::new(&mut qkv, rows, self.width()).split(&[rows], &self.ends());
+                for (linear, (_, _, y)) in parts.iter().zip(columns) {
+                    linear.forward_into(pass.params, x, y);
+                }
+            }
+        }
+        qkv
+    }
+
+    /// First column and number of columns of queries, and of keys.
+    fn rotated(&self) -> [(usize, usize); 2] {
+        [(0, self.a()), (self.a(), self.g())]
+    }
+
+    /// Norms queries and keys by head, in place. Returns what the way back needs.
+    fn norm_heads(&self, pass: &Pass<'_>, qkv: &mut [f32]) -> Vec<(Buf, Buf)> {
+        let norms = self.head_norms.iter().flatten().zip(self.rotated());
+        let each = norms.map(|(norm, columns)| {
+            let before = take_columns(qkv, self.width(), columns);
+            let (after, stats) = norm.forward(pass.params, &before);
+            put_columns(&after, qkv, self.width(), columns);
+            (before, stats)
+        });
+        each.collect()
+    }
+}
+
+/// The places of `len` tokens after `before` others.
+fn positions(before: usize, len: usize) -> Vec<usize> {
+    (before..before + len).collect()
+}
+
+/// Some columns of a matrix of a width, as a matrix of their own.
+fn take_columns(from: &[f32], width: usize, (first, count): (usize, usize)) -> Buf {
+    let mut to = Buf::any(from.len() / width * count);
+    for (to, from) in to.chunks_exact_mut(count).zip(from.chunks_exact(width)) {
+        to.copy_from_slice(&from[first..first + count]);
+    }
+    to
+}
+
+/// The way back of [`take_columns`].
+fn put_columns(from: &[f32], to: &mut [f32], width: usize, (first, count): (usize, usize)) {
+    for (to, from) in to.chunks_exact_mut(width).zip(from.chunks_exact(count)) {
+        to[first..first + count].copy_from_slice(from);
+    }
+}
+
+impl Sublayer for DotAttention {
+    fn forward(&self, pass: &Pass<'_>, input: &[f32], state: &mut LayerState) -> (Buf, Saved) {
+        let (a, g) = (self.a(), self.g());
+        let mut qkv = self.project(pass, input);
+        let heads = self.norm_heads(pass, &mut qkv);
+        if let Some(rope) = &self.rope {
+            for (first, count) in self.rotated() {
+                let columns = MatMut::with_stride(&mut qkv[first..], pass.rows(), count, self.width());
+                rope.forward(columns, &positions(pass.position, pass.len));
+            }
+        }
+        let mut context = Buf::any(pass.rows() * a);
+        let mut probabilities = Buf::any(if pass.keep { self.heads * pass.rows() * pass.len } else { 0 });
+        let inputs = self.inputs(pass, &qkv);
+        match state {
+            LayerState::Cache(cache) => {
+                let first = cache.append(pass.batch, 2 * g, &qkv, self.width(), a);
+                let (k, v) = cache.keys_and_values(first, g);
+                let inputs = Inputs { k, v, padding: None, ..inputs };
+                attention::forward(&self.shape(pass, cache.len), &inputs, &mut context, None);
+            }
+            _ => attention::forward(
+                &self.shape(pass, pass.len),
+                &inputs,
+                &mut context,
+                pass.keep.then_some(&mut *probabilities),
+            ),
+        }
+        let mut out = Buf::any(input.len());
+        self.out.forward(pass.params, &context, &mut out);
+        (out, Box::new(DotSaved { qkv, heads, probabilities, context }))
+    }
+
+    fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf {
+        let DotSaved { qkv, heads, probabilities, context } = *saved.downcast().expect("what this layer saved");
+        let mut dcontext = Buf::any(context.len());
+        self.out.backward_input(pass.params, dout, &mut dcontext, false);
+        self.out.backward_params(&context, dout, grads);
+        let mut dqkv = Buf::any(qkv.len());
+        let (rows, width) = (pass.rows(), self.width());
+        let parts = MatMut::new(&mut dqkv, rows, width).split(&[rows], &self.ends());
+        let [dq, dk, dv] =
+            <[_; 3]>::try_from(parts).unwrap_or_else(|_| unreachable!("three parts")).map(|(_, _, part)| part);
+        let gradients = Gradients { dq, dk, dv, relative: None };
+        let inputs = self.inputs(pass, &qkv);
+        attention::backward(&self.shape(pass, pass.len), &inputs, &probabilities, &dcontext, gradients);
+        if let Some(rope) = &self.rope {
+            for (first, count) in self.rotated() {
+                let columns = MatMut::with_stride(&mut dqkv[first..], rows, count, width);
+                rope.backward(columns, &positions(pass.position, pass.len));
+            }
+        }
+        let norms = self.head_norms.iter().flatten().zip(self.rotated()).zip(&heads);
+        for ((norm, columns), (before, stats)) in norms {
+            let dafter = take_columns(&dqkv, width, columns);
+            let mut dbefore = Buf::zeros(dafter.len());
+            norm.backward(pass.params, before, stats, &dafter, &mut dbefore, grads);
+            put_columns(&dbefore, &mut dqkv, width, columns);
+        }
+        let mut dinput = Buf::any(input.len());
+        match &self.qkv[..] {
+            [all] => {
+                all.backward_input(pass.params, &dqkv, &mut dinput, false);
+                all.backward_params(input, &dqkv, grads);
+            }
+            parts => {
+                let (x, all) = (Mat::new(input, rows, input.len() / rows), Mat::new(&dqkv, rows, width));
+                let mut first = 0;
+                for (i, linear) in parts.iter().enumerate() {
+                    let dy = all.cols_from(first, linear.outputs());
+                    linear.backward_input_from(pass.params, dy, &mut dinput, i > 0);
+                    linear.backward_params_from(x, dy, grads);
+                    first += linear.outputs();
+                }
+            }
+        }
+        dinput
+    }
+
+    fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> candle_core::Result<Tensor> {
+        let parts =
+            self.qkv.iter().map(|linear| linear.composed(graph, input)).collect::<candle_core::Result<Vec<_>>>()?;
+        let qkv = Tensor::cat(&parts, 1)?;
+        let [k, v, _] = self.ends();
+        let columns = [(0, self.a()), (k, self.g()), (v, self.g())];
+        let mut each = Vec::new();
+        for (i, (first, count)) in columns.into_iter().enumerate() {
+            let mut x = qkv.narrow(1, first, count)?.contiguous()?;
+            if let (Some(norms), true) = (&self.head_norms, i < 2) {
+                x = norms[i].composed(graph, &x.reshape(((), self.d_head))?)?.reshape(((), count))?;
+            }
+            x = x.reshape((graph.batch, graph.len, count))?;
+            if let (Some(rope), true) = (&self.rope, i < 2) {
+                x = rope.composed(&x, &positions(graph.position, graph.len))?;
+            }
+            each.push(x);
+        }
+        let context = attention::composed(
+            self.heads,
+            self.kv_heads,
+            self.mask,
+            graph.mask.as_deref(),
+            [&each[0], &each[1], &each[2]],
+            None,
+        )?;
+        self.out.composed(graph, &context.reshape(((), self.a()))?)
+    }
+
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        self.qkv.iter_mut().chain([&mut self.out]).map(|linear| &mut linear.matrix).collect()
+    }
+
+    fn set_precision(&mut self, precision: Precision) {
+        self.precision = precision;
+        self.matrices().into_iter().for_each(|matrix| matrix.set_precision(precision));
+    }
+
+    fn init_cache(&self, pass: &Pass<'_>, _: &[f32]) -> LayerState {
+        match self.mask {
+            Mask::Causal => LayerState::Cache(Cache::new(pass.batch, 2 * self.g(), self.max_len, self.max_len)),
+            _ => LayerState::None, // nothing to decode one token at a time
+        }
+    }
+
+    /// Heads, or groups of them where they share keys and values.
+    fn units(&self) -> Vec<Units> {
+        let group = self.heads / self.kv_heads * self.d_head;
+        let of_qkv: Vec<Slice> = match &self.qkv[..] {
+            [all] => Slice::outputs(all, 3, self.d_head).collect(),
+            [q, k, v] => Slice::outputs(q, 1, group)
+                .chain(Slice::outputs(k, 1, self.d_head))
+                .chain(Slice::outputs(v, 1, self.d_head))
+                .collect(),
+            _ => return Vec::new(),
+        };
+        if self.qkv.len() == 1 && self.heads != self.kv_heads {
+            return Vec::new();
+        }
+        let slices = of_qkv.into_iter().chain([Slice::inputs(&self.out, 1, group)]).collect();
+        let knob = if self.heads == self.kv_heads { "heads" } else { "kv_heads" };
+        vec![Units { knob, count: self.kv_heads, slices }]
+    }
+}

@@ -1,0 +1,282 @@
+//! A stem, a stack of slots and a top: what networks and super nets are made of. The one place that walks from tokens to
+//! losses and back.
+
+use crate::build::{self, BuildBackbone};
+use crate::context::{Context, Reports};
+use crate::head::{Head, Top};
+use crate::layer::{LayerState, Pass, Stream};
+use crate::objective::Objective;
+use crate::params::{Builder, Grads, ParamId, Params};
+use crate::stack::{Mixture, SlotSaved, Stack, pack};
+use crate::stem::{Input, Stem, StemPass, StemSaved};
+use lathe_core::{Frame, Result};
+use lathe_ops::Precision;
+use lathe_ops::buffer::Buf;
+use lathe_ops::dropout::Dropout;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a network carries from segment to segment, or from token to token.
+#[derive(Clone)]
+pub struct State {
+    /// One of each slot.
+    pub(crate) layers: Vec<LayerState>,
+    /// Tokens before.
+    pub(crate) position: usize,
+}
+
+impl State {
+    /// The memories, [B, M, D] each, from the bottom.
+    pub fn memories(&self) -> impl Iterator<Item = &[f32]> {
+        self.layers.iter().filter_map(|state| match state {
+            LayerState::Memory(memory) => Some(&**memory),
+            _ => None,
+        })
+    }
+
+    /// The memories, [B, M, D] each, from the bottom: to be read from a checkpoint.
+    pub fn memories_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        self.layers.iter_mut().filter_map(|state| match state {
+            LayerState::Memory(memory) => Some(&mut **memory),
+            _ => None,
+        })
+    }
+}
+
+/// How to run a training pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Training {
+    /// Key of this step's dropout; `None` turns dropout off.
+    pub dropout_key: Option<u64>,
+    /// Weight of the balance loss of experts.
+    pub balance: f32,
+    /// What each loss counts, usually 1 / number of losses.
+    pub scale: f32,
+}
+
+/// Salt of the dropout of the last hidden states.
+const LAST: u64 = u64::MAX - 2;
+
+/// Stem, slots and top.
+pub(crate) struct Body {
+    builder: &'static dyn BuildBackbone,
+    pub stem: Box<dyn Stem>,
+    pub stack: Stack,
+    pub top: Top,
+}
+
+/// A pass under way: all that its layers share, and what is owned by nobody else.
+struct Run<'a> {
+    params: &'a Params,
+    input: &'a Input<'a>,
+    position: usize,
+    training: Option<&'a Training>,
+    dropout: [Dropout; 3],
+    context: Context,
+}
+
+impl<'a> Run<'a> {
+    fn new(body: &Body, frame: &Frame, params: &'a Params, input: &'a Input<'a>, position: usize) -> Self {
+        Self::train(body, frame, params, input, position, None)
+    }
+
+    fn train(
+        body: &Body,
+        frame: &Frame,
+        params: &'a Params,
+        input: &'a Input<'a>,
+        position: usize,
+        training: Option<&'a Training>,
+    ) -> Self {
+        let key = training.and_then(|training| training.dropout_key);
+        let of = |probability: f64| key.map_or(Dropout::NONE, |key| Dropout { probability: probability as f32, key });
+        let dropout = [of(frame.dropout), of(frame.attn_dropout), of(frame.moe_dropout)];
+        let context = body.builder.context(frame, input.len(), dropout[0]);
+        Self { params, input, position, training, dropout, context }
+    }
+
+    fn stem(&self) -> StemPass<'_> {
+        let (keep, dropout) = (self.training.is_some(), self.dropout[0]);
+        StemPass { params: self.params, position: self.position, keep, dropout }
+    }
+
+    fn pass<'p>(&'p self, reports: &'p Reports) -> Pass<'p> {
+        Pass {
+            params: self.params,
+            batch: self.input.batch,
+            len: self.input.len(),
+            position: self.position,
+            mask: self.input.mask,
+            keep: self.training.is_some(),
+            dropout: self.dropout,
+            balance: self.training.map_or(0.0, |training| training.balance),
+            context: &self.context,
+            reports,
+        }
+    }
+}
+
+/// What a pass keeps for its backward.
+struct Kept {
+    stem: StemSaved,
+    slots: Vec<(SlotSaved, usize)>,
+    norm: Option<(Buf, Buf)>,
+}
+
+/// What a pass with gradients found.
+pub(crate) struct Trained {
+    pub losses: Vec<f32>,
+    pub dp: Vec<Vec<f64>>,
+    pub reports: Reports,
+}
+
+impl Body {
+    /// Makes stem and top, and by `slots` what stands between them: parameters stand in the order of the computation.
+    pub fn build(frame: &Frame, builder: &mut Builder, slots: impl FnOnce(&mut Builder) -> Stack) -> Result<Self> {
+        let family = build::of_backbone(frame.backbone);
+        if family.shares_layers(frame) {
+            builder.share();
+        }
+        let stem = family.stem(frame, builder)?;
+        let stack = slots(builder);
+        let top = family.top(frame, &*stem, builder);
+        Ok(Self { builder: family, stem, stack, top })
+    }
+
+    /// The output layer.
+    pub fn head(&self) -> &dyn Head {
+        &**self.top.head.as_ref().expect("a model with an output layer")
+    }
+
+    /// What products are computed in.
+    pub fn set_precision(&mut self, precision: Precision) {
+        self.stem.set_precision(precision);
+        if let Some(head) = &mut self.top.head {
+            head.set_precision(precision);
+        }
+        if let Some(pooler) = &mut self.top.pooler {
+            pooler.dense.matrix.set_precision(precision);
+        }
+        self.stack.set_precision(precision);
+    }
+
+    /// Packs all weights for inference, and gives back the memory of those that nobody reads any more.
+    pub fn pack(&mut self, params: &mut Params) {
+        let mut users: HashMap<ParamId, usize> = HashMap::new();
+        self.stem.reads().into_iter().for_each(|id| *users.entry(id).or_default() += 1);
+        for layer in self.stack.layers_mut() {
+            layer.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
+        }
+        let top = |top: &mut Top, each: &mut dyn FnMut(Vec<&mut crate::linear::Matrix>)| {
+            top.head.iter_mut().for_each(|head| each(head.matrices()));
+            top.pooler.iter_mut().for_each(|pooler| each(vec![&mut pooler.dense.matrix]));
+        };
+        top(&mut self.top, &mut |matrices| {
+            matrices.iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
+        });
+        self.stack.pack(params, &mut users);
+        top(&mut self.top, &mut |matrices| pack(matrices, params, &mut users));
+    }
+
+    /// The parameters that are read as matrices or as rows of tokens.
+    pub fn matrices(&mut self) -> Vec<ParamId> {
+        let mut ids: Vec<ParamId> =
+            self.stem.tables().iter().flat_map(|table| [Some(table.weight), table.projection]).flatten().collect();
+        for layer in self.stack.layers_mut() {
+            ids.extend(layer.matrices().iter().map(|matrix| matrix.weight()));
+        }
+        ids.extend(self.top.head.iter_mut().flat_map(|head| head.matrices()).map(|matrix| matrix.weight()));
+        ids.extend(self.top.pooler.iter().map(|pooler| pooler.dense.matrix.weight()));
+        ids
+    }
+
+    /// The state to begin with: a memory of zeros in each slot that has one.
+    pub fn init_memory(&self, batch: usize) -> State {
+        State { layers: self.stack.init_memory(batch), position: 0 }
+    }
+
+    /// The state to decode with, in passes of `len` tokens.
+    pub fn init_cache(&self, frame: &Frame, params: &Params, batch: usize, len: usize, after: &State) -> State {
+        let ids = vec![0; batch * len]; // only their number counts
+        let input = Input::tokens(&ids, batch);
+        let run = Run::new(self, frame, params, &input, after.position);
+        let reports = Reports::default();
+        State { layers: self.stack.init_cache(&run.pass(&reports), &after.layers), position: after.position }
+    }
+
+    /// The hidden states after the last block [B * T, D], as the output layer gets them, and what a backward pass needs.
+    fn hidden(
+        &self,
+        run: &Run<'_>,
+        reports: &Reports,
+        state: &mut State,
+        mixture: impl Fn(usize) -> Mixture,
+    ) -> (Buf, Kept) {
+        let pass = run.pass(reports);
+        let (x, stem) = self.stem.forward(&run.stem(), run.input);
+        let mask = run.input.mask.map(|mask| Arc::new(mask.to_vec()));
+        let x = Stream { hidden: Arc::new(x), len: run.input.len(), mask };
+        let (x, slots) = self.stack.forward(&pass, x, &mut state.layers, mixture);
+        state.position += run.input.len();
+        let mut x = Arc::try_unwrap(x.hidden).unwrap_or_else(|x| (*x).clone());
+        let mut kept = Kept { stem, slots, norm: None };
+        if let Some(norm) = &self.top.norm {
+            let (y, stats) = norm.forward(run.params, &x);
+            kept.norm = pass.keep.then_some((x, stats));
+            return (y, kept);
+        }
+        if self.top.dropout {
+            run.dropout[0].with(LAST).apply(&mut x);
+        }
+        (x, kept)
+    }
+
+    /// The hidden states for the output layer, without a backward pass to come.
+    pub fn output(
+        &self,
+        frame: &Frame,
+        params: &Params,
+        input: &Input<'_>,
+        state: &mut State,
+        mixture: impl Fn(usize) -> Mixture,
+    ) -> Buf {
+        let run = Run::new(self, frame, params, input, state.position);
+        self.hidden(&run, &Reports::default(), state, mixture).0
+    }
+
+    /// The losses of an objective, and the gradients of `scale` times their sum (and of the balance loss) added to
+    /// `grads`, with those of the weights of soft mixtures.
+    #[allow(clippy::too_many_arguments)] // each is one thing
+    pub fn train(
+        &self,
+        frame: &Frame,
+        params: &Params,
+        input: &Input<'_>,
+        objective: &dyn Objective,
+        state: &mut State,
+        mixture: impl Fn(usize) -> Mixture,
+        training: &Training,
+        grads: &mut Grads,
+    ) -> Trained {
+        let run = Run::train(self, frame, params, input, state.position, Some(training));
+        let reports = Reports::default();
+        let (hidden, kept) = self.hidden(&run, &reports, state, &mixture);
+        let (losses, dhidden) = objective.loss(&self.top, params, &hidden, Some((training.scale, grads)));
+        drop(hidden);
+        let mut dx = dhidden.expect("gradients were asked for");
+        match (&self.top.norm, kept.norm) {
+            (Some(norm), Some((x, stats))) => {
+                let mut d = Buf::zeros(dx.len());
+                norm.backward(params, &x, &stats, &dx, &mut d, grads);
+                dx = d;
+            }
+            _ if self.top.dropout => run.dropout[0].with(LAST).apply(&mut dx),
+            _ => {}
+        }
+        let unheard = Reports::default();
+        let pass = run.pass(&unheard);
+        let (dx, dp) = self.stack.backward(&pass, kept.slots, dx, mixture, grads);
+        self.stem.backward(&run.stem(), input, kept.stem, dx, grads);
+        Trained { losses, dp, reports }
+    }
+}

@@ -1,0 +1,209 @@
+//! How blocks and backbones become networks: the halves of [`lathe_core::BlockKind`] and [`lathe_core::Backbone`] that
+//! know tensors.
+//!
+//! A backbone says how weights are named, laid out and drawn, what attention looks like, what stands below and above the
+//! blocks, and how its configuration is written elsewhere. A block asks its [`Site`] for that and never asks which
+//! backbone it stands in.
+
+use crate::blocks::AttentionStyle;
+use crate::context::Context;
+use crate::folder::{ConfigReader, Json};
+use crate::head::Top;
+use crate::layer::{Layer, Residual, Sublayer};
+use crate::linear::{Layout, Linear, shape};
+use crate::norm::NormParams;
+use crate::params::{Builder, Init, Param};
+use crate::stem::Stem;
+use lathe_core::{Backbone, Block, BlockKind, Frame, Model, Result, Role, Setting};
+use lathe_ops::norm::NormKind;
+use std::any::Any;
+
+/// How a kind of block becomes a layer.
+pub trait BuildBlock: Sync {
+    /// Makes the parameters and the layer; `None` where there is nothing to compute.
+    fn build(&self, block: &Block, frame: &Frame, site: &Site<'_>, builder: &mut Builder) -> Option<Box<dyn Layer>>;
+
+    /// The weights of a block of this kind from those of another that is trained, in the order of its parameters; `None`
+    /// where there is no way. The usual ways, a copy and fewer units, need nothing here ([`crate::derive`]).
+    fn derive(&self, _to: &Block, _from: &Block, _weights: &[&Param], _frame: &Frame) -> Option<Vec<Vec<f32>>> {
+        None
+    }
+}
+
+/// What [`BlockKind::builder`] returns a reference to.
+pub struct LayerBuilder(pub &'static dyn BuildBlock);
+
+/// What [`Backbone::builder`] returns a reference to.
+pub struct NetworkBuilder(pub &'static dyn BuildBackbone);
+
+/// The layers of a kind of block.
+pub fn of_block(kind: &'static dyn BlockKind) -> &'static dyn BuildBlock {
+    let builder: &dyn Any = kind.builder();
+    let builder = builder.downcast_ref::<LayerBuilder>();
+    builder.unwrap_or_else(|| panic!("block {}: its builder is no LayerBuilder", kind.key())).0
+}
+
+/// The networks of a backbone.
+pub fn of_backbone(backbone: &'static dyn Backbone) -> &'static dyn BuildBackbone {
+    let builder: &dyn Any = backbone.builder();
+    let builder = builder.downcast_ref::<NetworkBuilder>();
+    builder.unwrap_or_else(|| panic!("backbone {}: its builder is no NetworkBuilder", backbone.key())).0
+}
+
+/// How a backbone's weights are laid out and drawn.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    /// How matrices lie in their parameters.
+    pub layout: Layout,
+    /// The norm of blocks.
+    pub norm: NormKind,
+    /// How far its weights begin from 1.
+    pub norm_deviation: f32,
+    /// How far weights deviate from 0 at first.
+    pub deviation: f32,
+    /// The same of the matrices that write into the residual stream.
+    pub output_deviation: f32,
+    /// Whether linear layers without a gate have biases.
+    pub bias: bool,
+    /// Whether gate and value of a gated feed-forward are two matrices rather than one.
+    pub split_gate: bool,
+    /// Whether inner activations of feed-forwards are dropped too.
+    pub inner_dropout: bool,
+}
+
+/// The deviation that most reference implementations draw weights with.
+pub const DEVIATION: f32 = 0.02;
+
+/// What a frame costs besides its blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FrameCost {
+    /// Parameters, learned positions among them, without the final norm.
+    pub params: u64,
+    /// Learned positions.
+    pub position: u64,
+    /// Parameters of the final norm.
+    pub norm: u64,
+    /// FLOPs of the output: the first cluster and the rows of the others.
+    pub output_flops: u128,
+    /// FLOPs of the output with every cluster evaluated.
+    pub output_full_flops: u128,
+    /// f32 bytes of the embedded tokens and of the outputs of all tokens.
+    pub activation_bytes: u128,
+}
+
+/// How the networks of a backbone are built, and what they are called elsewhere.
+pub trait BuildBackbone: Sync {
+    /// The name of the reference's layer of a number, `transformer.h.3`; its parameters' names begin with it.
+    fn layer_name(&self, number: usize) -> String;
+    /// The name of a part of a block within its layer, for the name that the block has for it; that itself where the
+    /// reference has no such part.
+    fn part_name(&self, _role: Role, part: &str) -> String {
+        part.into()
+    }
+    /// How weights are laid out and drawn in a stack of so many blocks.
+    fn style(&self, frame: &Frame, blocks: usize) -> Style;
+    /// What attention looks like.
+    fn attention(&self, frame: &Frame) -> AttentionStyle;
+    /// Whether layers share their parameters.
+    fn shares_layers(&self, _frame: &Frame) -> bool {
+        false
+    }
+    /// What stands below the blocks.
+    fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>>;
+    /// What stands above the blocks; its weights may be the stem's.
+    fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top;
+    /// What stem and top cost.
+    fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost;
+    /// What blocks may ask for in a pass over `len` tokens after at most `before` others.
+    fn context(&self, _frame: &Frame, _len: usize, _dropout: lathe_ops::dropout::Dropout) -> Context {
+        Context::default()
+    }
+
+    /// The values of `model_type` in a `config.json` of transformers that this is.
+    fn model_types(&self) -> &'static [&'static str];
+    /// The model of such a `config.json`.
+    fn read_config(&self, reader: &mut ConfigReader<'_>) -> Result<()>;
+    /// Such a `config.json`, if the model exists there.
+    fn write_config(&self, model: &Model) -> Option<Json>;
+    /// The names that a file may have for a parameter, besides its own.
+    fn other_names(&self, _name: &str) -> Vec<String> {
+        Vec::new()
+    }
+    /// Whether a file may hold a tensor that the model does not need: a constant, or a tied weight once more.
+    fn is_needless(&self, _name: &str, _frame: &Frame) -> bool {
+        false
+    }
+}
+
+/// Where a block stands: the reference's layer, of which it is a part, and the conventions of its backbone.
+pub struct Site<'a> {
+    backbone: &'static dyn BuildBackbone,
+    frame: &'a Frame,
+    layer: String,
+    index: usize,
+    /// How weights are laid out and drawn.
+    pub style: Style,
+}
+
+impl<'a> Site<'a> {
+    /// Block `index` of `blocks`, whose parameters' names begin with `layer`.
+    pub fn new(frame: &'a Frame, layer: String, index: usize, blocks: usize) -> Self {
+        let backbone = of_backbone(frame.backbone);
+        Self { backbone, frame, layer, index, style: backbone.style(frame, blocks) }
+    }
+
+    /// The full name of a part of a block.
+    pub fn name(&self, role: Role, part: &str) -> String {
+        format!("{}.{}", self.layer, self.backbone.part_name(role, part))
+    }
+
+    /// What attention looks like here.
+    pub fn attention(&self) -> AttentionStyle {
+        self.backbone.attention(self.frame)
+    }
+
+    /// A salt for a use of dropout in this block.
+    pub fn salt(&self, use_of_block: u64) -> u64 {
+        8 * self.index as u64 + use_of_block
+    }
+
+    /// The norm of a block, by the name of its part.
+    pub fn norm(&self, builder: &mut Builder, role: Role, part: &str) -> NormParams {
+        let name = self.name(role, part);
+        NormParams::new(builder, &name, self.style.norm, self.frame.d_model as usize, self.style.norm_deviation)
+    }
+
+    /// A linear layer of a block, by the name of its part.
+    pub fn linear(&self, builder: &mut Builder, name: &str, sizes: [usize; 2], deviation: f32, bias: bool) -> Linear {
+        let [inputs, outputs] = sizes;
+        let shape = shape(self.style.layout, inputs, outputs);
+        let weight = builder.param(format!("{name}.weight"), &shape, Init::Normal(0.0, deviation));
+        let bias = bias.then(|| builder.param(format!("{name}.bias"), &[outputs], Init::Constant(0.0)));
+        Linear::new(weight, bias, self.style.layout, inputs, outputs)
+    }
+
+    /// A sublayer in the backbone's residual connection.
+    pub fn residual(&self, sublayer: impl Sublayer + 'static, norm: NormParams) -> Option<Box<dyn Layer>> {
+        let (place, width) = (self.frame.norm, self.frame.d_model as usize);
+        Some(Box::new(Residual { sublayer: Box::new(sublayer), norm, place, width, salt: self.salt(0) }))
+    }
+}
+
+/// The number of the reference's layer for each block. A layer of the reference is a block that mixes tokens and one that
+/// works per token; the former begins one, and any other block joins one that has only the former so far.
+pub(crate) fn layer_numbers(blocks: &[Block]) -> Vec<usize> {
+    let mut number: Option<usize> = None;
+    let mut open = false; // the layer has only a block that mixes tokens
+    let assign = |block: &Block| {
+        let role = block.kind.role();
+        if role == Role::Identity {
+            return number.unwrap_or(0);
+        }
+        if role == Role::MixesTokens || !open {
+            number = Some(number.map_or(0, |n| n + 1));
+        }
+        open = role == Role::MixesTokens;
+        number.expect("just set")
+    };
+    blocks.iter().map(assign).collect()
+}

@@ -1,0 +1,56 @@
+//! What a backbone has for its blocks in a pass, and what blocks tell of one, each by its type: whoever adds a block that
+//! needs or tells something new changes nothing here.
+
+use std::any::Any;
+use std::sync::Mutex;
+
+/// Something that a backbone computes once per pass and blocks ask for by its type.
+pub trait Shared: Any + Send + Sync {
+    /// Sets every number of it, for scores that are taken of inputs of ones.
+    fn fill(&mut self, value: f32);
+}
+
+/// All that a backbone has for blocks in a pass.
+#[derive(Default)]
+pub struct Context {
+    items: Vec<Box<dyn Shared>>,
+}
+
+impl Context {
+    /// Adds something.
+    pub fn insert(&mut self, item: impl Shared) {
+        self.items.push(Box::new(item));
+    }
+
+    /// What is there of a type.
+    pub fn get<T: Shared>(&self) -> Option<&T> {
+        self.items.iter().find_map(|item| (&**item as &dyn Any).downcast_ref())
+    }
+
+    /// Sets every number of everything.
+    pub fn fill(&mut self, value: f32) {
+        self.items.iter_mut().for_each(|item| item.fill(value));
+    }
+}
+
+/// What layers told of a pass, in the order of the computation.
+#[derive(Default)]
+pub struct Reports {
+    items: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+impl Reports {
+    /// Notes something.
+    pub fn add(&self, item: impl Any + Send) {
+        self.items.lock().expect("nothing panics while it holds the list").push(Box::new(item));
+    }
+
+    /// Takes everything of a type.
+    pub fn take<T: Any>(&self) -> Vec<T> {
+        let mut items = self.items.lock().expect("nothing panics while it holds the list");
+        let (taken, rest) = std::mem::take(&mut *items).into_iter().partition(|item| (**item).is::<T>());
+        *items = rest;
+        let taken: Vec<Box<dyn Any + Send>> = taken;
+        taken.into_iter().filter_map(|item| item.downcast().ok()).map(|item| *item).collect()
+    }
+}

@@ -1,0 +1,144 @@
+//! A network out of the weights of another that is trained: a copy, fewer heads, a narrower inner width, or whatever else a
+//! block knows to make of another ([`BuildBlock::derive`](crate::build::BuildBlock::derive)). Searches and pruning are
+//! written once, over [`Units`].
+
+use crate::build;
+use crate::layer::Units;
+use crate::network::Network;
+use crate::params::Param;
+use lathe_core::{Block, Model, Result};
+
+/// Where the weights of a slot came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// All of another block's.
+    Copied,
+    /// Some units of another block, or what the block itself made of it.
+    Derived,
+    /// Nowhere: it has fresh weights, or none.
+    Fresh,
+}
+
+/// Which units of a slot to keep: the slot of the trained network, its units, and how many. The indices increase.
+pub type Keep<'a> = &'a mut dyn FnMut(usize, &Units, usize) -> Vec<usize>;
+
+/// A network of a model with the weights of another, where there are any to take. `slots` has for each of its blocks the
+/// slot of the other that it takes the place of, if any.
+pub fn derive(
+    from: &Network,
+    model: Model,
+    slots: &[Option<usize>],
+    seed: u64,
+    keep: Keep<'_>,
+) -> Result<(Network, Vec<Origin>)> {
+    assert_eq!(slots.len(), model.blocks.len(), "a slot for each block");
+    let mut network = Network::new(model, seed)?;
+    let old: Vec<&Param> = from.params().iter().collect();
+    let mut values: Vec<Option<Vec<f32>>> = network.params().iter().map(|param| outside(from, param)).collect();
+    let mut origins = Vec::new();
+    for (slot, source) in slots.iter().enumerate() {
+        let to = network.slot(slot);
+        let weights = source.and_then(|source| {
+            let of = from.slot(source);
+            let weights: Vec<&Param> = old[of.params.clone()].to_vec();
+            let shapes: Vec<&[usize]> = network.params().iter().skip(to.params.start).map(|p| &*p.shape).collect();
+            let fits = |made: &Vec<Vec<f32>>| {
+                let sizes = shapes.iter().take(to.params.len()).map(|shape| shape.iter().product::<usize>());
+                made.len() == to.params.len() && made.iter().zip(sizes).all(|(made, size)| made.len() == size)
+            };
+            let resolve = |block: &Block, network: &Network| block.kind.resolve(block, &network.model.frame);
+            if resolve(to.block, &network) == resolve(of.block, from) {
+                let copy: Vec<Vec<f32>> = weights.iter().map(|param| param.read().into_owned()).collect();
+                return Some(copy).filter(fits).map(|copy| (Origin::Copied, copy));
+            }
+            let made = match to.block.kind.key() == of.block.kind.key() {
+                true => select(&weights, of.params.start, &of.units, &to.units, source, keep),
+                false => build::of_block(to.block.kind).derive(to.block, of.block, &weights, &network.model.frame),
+            };
+            made.filter(fits).map(|made| (Origin::Derived, made))
+        });
+        origins.push(weights.as_ref().map_or(Origin::Fresh, |(origin, _)| *origin));
+        let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
+        let places = to.params.clone();
+        for (at, made) in places.zip(weights) {
+            values[at] = Some(made);
+        }
+    }
+    for (param, values) in network.params_mut().zip(values) {
+        if let Some(values) = values {
+            param.set_data(values);
+        }
+    }
+    Ok((network, origins))
+}
+
+/// The weights of a parameter that no block has: those of the same name and shape.
+fn outside(from: &Network, param: &Param) -> Option<Vec<f32>> {
+    let blocks = from.blocks_params();
+    let outside = from.params().iter().enumerate().filter(|(at, _)| !blocks.contains(at));
+    let same = outside.map(|(_, old)| old).find(|old| old.name == param.name && old.shape == param.shape)?;
+    Some(same.read().into_owned())
+}
+
+/// The weights of fewer units, where the blocks differ in nothing else.
+fn select(
+    weights: &[&Param],
+    first: usize,
+    from: &[Units],
+    to: &[Units],
+    slot: usize,
+    keep: Keep<'_>,
+) -> Option<Vec<Vec<f32>>> {
+    let mut made: Vec<(Vec<usize>, Vec<f32>)> =
+        weights.iter().map(|param| (param.shape.clone(), param.read().into_owned())).collect();
+    for (from, to) in from.iter().zip(to).filter(|(from, to)| from.count != to.count) {
+        if from.knob != to.knob || to.count > from.count {
+            return None;
+        }
+        let kept = keep(slot, from, to.count);
+        assert!(kept.len() == to.count && kept.is_sorted(), "{} units in order", to.count);
+        for slice in &from.slices {
+            let (shape, values) = &mut made[slice.param.0 - first];
+            *values = take(values, shape, slice.axis, (slice.repeats, from.count, slice.width), &kept);
+            shape[slice.axis] = slice.repeats * to.count * slice.width;
+        }
+    }
+    Some(made.into_iter().map(|(_, values)| values).collect())
+}
+
+/// Some units along an axis that is `repeats` x `units` x `width` long.
+fn take(
+    values: &[f32],
+    shape: &[usize],
+    axis: usize,
+    (repeats, units, width): (usize, usize, usize),
+    kept: &[usize],
+) -> Vec<f32> {
+    let inner: usize = shape[axis + 1..].iter().product::<usize>() * width;
+    let mut out = Vec::with_capacity(values.len() / units * kept.len());
+    for block in values.chunks_exact(units * inner) {
+        kept.iter().for_each(|&unit| out.extend_from_slice(&block[unit * inner..][..inner]));
+    }
+    debug_assert_eq!(values.len() % (repeats * units * inner), 0);
+    out
+}
+
+/// Keeps the units whose weights are largest: the sum of squares over all that is theirs.
+pub fn largest(network: &Network) -> impl FnMut(usize, &Units, usize) -> Vec<usize> + '_ {
+    |_, units, count| {
+        let params: Vec<&Param> = network.params().iter().collect();
+        let mut sizes = vec![0.0f64; units.count];
+        for slice in &units.slices {
+            let param = params[slice.param.0];
+            let inner: usize = param.shape[slice.axis + 1..].iter().product::<usize>() * slice.width;
+            for (i, unit) in param.read().chunks_exact(inner).enumerate() {
+                sizes[i % units.count] += unit.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+            }
+        }
+        let mut order: Vec<usize> = (0..units.count).collect();
+        order.sort_by(|&a, &b| sizes[b].total_cmp(&sizes[a]).then(a.cmp(&b)));
+        order.truncate(count);
+        order.sort_unstable();
+        order
+    }
+}

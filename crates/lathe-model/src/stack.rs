@@ -1,0 +1,229 @@
+//! The one stack of slots that everything runs on: a network has one option in each slot, a super net several, and a
+//! block that is measured alone is a stack of one slot.
+//!
+//! A slot with several options computes y = sum_i p_i layer_i(x), with layer_i the whole layer, residual connection and
+//! norm included, and x itself for a skip (PLANER, equation 1; PAR, equations 5 and 6). A pass takes a [`Mixture`] for each
+//! slot: weights p, for which every option runs and whose gradients dp_i = <dy, y_i> are returned; or one option, which alone
+//! runs and costs what a plain network's layer costs. A memory is the raw input of a slot, shared by its options,
+//! whichever of them runs.
+
+use crate::build::{self, Site};
+use crate::layer::{Layer, LayerState, Pass, Saved, Stream, remember};
+use crate::linear::Matrix;
+use crate::params::{Builder, Grads, ParamId, Params};
+use lathe_core::{Block, Frame};
+use lathe_ops::Precision;
+use lathe_ops::buffer::Buf;
+use lathe_ops::mixture;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Slots, from the bottom.
+pub(crate) struct Stack {
+    pub slots: Vec<Vec<Choice>>,
+}
+
+/// One option of a slot.
+pub(crate) struct Choice {
+    pub block: Block,
+    /// `None`: a skip.
+    pub layer: Option<Box<dyn Layer>>,
+    /// Whether it reads the slot's memory.
+    remembers: bool,
+    /// Its parameters.
+    pub params: Range<usize>,
+}
+
+/// What a slot computes in a pass.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mixture {
+    /// All options, weighted.
+    Soft(Vec<f32>),
+    /// One option alone.
+    Hard(usize),
+}
+
+/// What a slot keeps for its backward, by option: its output, and what its layer saved. One entry where one option ran.
+pub(crate) type SlotSaved = Vec<(Option<Arc<Buf>>, Option<Saved>)>;
+
+impl Choice {
+    /// A block where it stands, with its parameters.
+    pub fn build(block: &Block, frame: &Frame, site: &Site<'_>, builder: &mut Builder) -> Self {
+        let first = builder.count();
+        let layer = build::of_block(block.kind).build(block, frame, site, builder);
+        let remembers = layer.as_ref().is_some_and(|layer| matches!(layer.init_memory(1), LayerState::Memory(_)));
+        Self { block: *block, layer, remembers, params: first..builder.count() }
+    }
+}
+
+impl Stack {
+    /// All layers, of all options.
+    pub fn layers_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Layer>> {
+        self.slots.iter_mut().flatten().filter_map(|choice| choice.layer.as_mut())
+    }
+
+    /// What products are computed in.
+    pub fn set_precision(&mut self, precision: Precision) {
+        self.layers_mut().for_each(|layer| layer.set_precision(precision));
+    }
+
+    /// The state that training and plain evaluation begin with: a memory of zeros in each slot of which an option has
+    /// one.
+    pub fn init_memory(&self, batch: usize) -> Vec<LayerState> {
+        let of_slot = |choices: &Vec<Choice>| {
+            let mut layers =
+                choices.iter().filter(|choice| choice.remembers).filter_map(|choice| choice.layer.as_ref());
+            layers.next().map_or(LayerState::None, |layer| layer.init_memory(batch))
+        };
+        self.slots.iter().map(of_slot).collect()
+    }
+
+    /// The state that decoding goes on with after another, where each slot has one option.
+    pub fn init_cache(&self, pass: &Pass<'_>, after: &[LayerState]) -> Vec<LayerState> {
+        let of_slot = |(choices, after): (&Vec<Choice>, &LayerState)| match &choices[..] {
+            [Choice { layer: Some(layer), .. }] => layer.init_cache(pass, after),
+            _ => LayerState::None,
+        };
+        self.slots.iter().zip(after).map(of_slot).collect()
+    }
+
+    /// The hidden states after the last slot, and what a backward pass needs.
+    pub fn forward(
+        &self,
+        pass: &Pass<'_>,
+        mut x: Stream,
+        states: &mut [LayerState],
+        mixture: impl Fn(usize) -> Mixture,
+    ) -> (Stream, Vec<(SlotSaved, usize)>) {
+        let mut saved = Vec::new();
+        for (s, (slot, state)) in self.slots.iter().zip(states).enumerate() {
+            let mask = x.mask.clone();
+            let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), ..*pass };
+            let (y, kept) = forward(slot, &mixture(s), &here, &x, state);
+            if pass.keep {
+                saved.push((kept, x.len));
+            }
+            x = y;
+        }
+        (x, saved)
+    }
+
+    /// The gradient of what entered the first slot, and for each slot those of the weights of a soft mixture. Adds
+    /// those of the parameters.
+    pub fn backward(
+        &self,
+        pass: &Pass<'_>,
+        saved: Vec<(SlotSaved, usize)>,
+        mut dx: Buf,
+        mixture: impl Fn(usize) -> Mixture,
+        grads: &mut Grads,
+    ) -> (Buf, Vec<Vec<f64>>) {
+        let mut dp = vec![Vec::new(); self.slots.len()];
+        for (s, (saved, len)) in saved.into_iter().enumerate().rev() {
+            let lowest = s == 0 && !grads.wanted(); // nothing below wants a gradient
+            let here = Pass { len, ..*pass };
+            dx = backward(&self.slots[s], &mixture(s), &here, saved, dx, (&mut dp[s], lowest), grads);
+        }
+        (dx, dp)
+    }
+
+    /// Packs all weights for inference, and gives back the memory of those that nobody else reads.
+    pub fn pack(&mut self, params: &mut Params, users: &mut HashMap<ParamId, usize>) {
+        for layer in self.layers_mut() {
+            pack(layer.matrices(), params, users);
+        }
+    }
+}
+
+/// Packs matrices, and gives back the memory of those that were the last to read a parameter.
+pub(crate) fn pack(matrices: Vec<&mut Matrix>, params: &mut Params, users: &mut HashMap<ParamId, usize>) {
+    for matrix in matrices {
+        let id = matrix.pack(params);
+        if let Some(left) = users.get_mut(&id) {
+            *left -= 1;
+            if *left == 0 {
+                params.forget(id);
+            }
+        }
+    }
+}
+
+/// The output of a slot, and what its backward needs.
+fn forward(
+    slot: &[Choice],
+    mixture: &Mixture,
+    pass: &Pass<'_>,
+    x: &Stream,
+    state: &mut LayerState,
+) -> (Stream, SlotSaved) {
+    let behind = match state {
+        LayerState::Memory(memory) => Some(Arc::new(remember(pass.batch, memory, &x.hidden))),
+        _ => None,
+    };
+    let mut run = |choice: &Choice| {
+        choice.layer.as_ref().map(|layer| {
+            let behind = behind.as_ref().filter(|_| choice.remembers);
+            layer.forward(pass, x, behind, state)
+        })
+    };
+    match mixture {
+        Mixture::Hard(option) => match run(&slot[*option]) {
+            Some((y, saved)) => (y, vec![(None, Some(saved))]),
+            None => (x.clone(), vec![(None, None)]),
+        },
+        Mixture::Soft(p) => {
+            assert_eq!(p.len(), slot.len(), "a weight for each option");
+            let of_choice = |choice: &Choice| match run(choice) {
+                Some((y, saved)) => (y, Some(saved)),
+                None => (x.clone(), None),
+            };
+            let outputs: Vec<(Stream, Option<Saved>)> = slot.iter().map(of_choice).collect();
+            let mut y = Buf::any(outputs[0].0.hidden.len());
+            mixture::forward(p, outputs.iter().map(|(y, _)| &**y.hidden), &mut y);
+            let y = outputs[0].0.with(y);
+            match pass.keep {
+                true => (y, outputs.into_iter().map(|(y, saved)| (Some(y.hidden), saved)).collect()),
+                false => (y, Vec::new()),
+            }
+        }
+    }
+}
+
+/// The gradient of a slot's input, unless it is the lowest whose gradient nobody wants; fills in those of the weights
+/// of a soft mixture and adds those of the parameters.
+fn backward(
+    slot: &[Choice],
+    mixture: &Mixture,
+    pass: &Pass<'_>,
+    saved: SlotSaved,
+    dy: Buf,
+    (dp, lowest): (&mut Vec<f64>, bool),
+    grads: &mut Grads,
+) -> Buf {
+    let p = match mixture {
+        Mixture::Hard(option) => {
+            let saved = saved.into_iter().next().and_then(|(_, saved)| saved);
+            return match (&slot[*option].layer, saved) {
+                (Some(layer), Some(saved)) => layer.backward(pass, saved, dy, grads),
+                _ => dy,
+            };
+        }
+        Mixture::Soft(p) => p,
+    };
+    let mut dx = Buf::zeros(dy.len());
+    for ((choice, &p), (y, saved)) in slot.iter().zip(p).zip(saved) {
+        dp.push(y.map_or(0.0, |y| mixture::dot(&dy, &y)));
+        if p == 0.0 || lowest {
+            continue; // nothing flows back through it, or nobody wants to know
+        }
+        match (&choice.layer, saved) {
+            (Some(layer), Some(saved)) => {
+                let d = layer.backward(pass, saved, mixture::scaled(p, &dy), grads);
+                mixture::add(1.0, &d, &mut dx);
+            }
+            _ => mixture::add(p, &dy, &mut dx),
+        }
+    }
+    dx
+}

@@ -1,0 +1,184 @@
+//! What stands below the blocks: from tokens to hidden states. [`TokenStem`] is the usual one: vectors of tokens, learned
+//! positions and segments where the backbone has them, a norm where it has one, dropout.
+
+use crate::composed::Graph;
+use crate::embedding::{Embedding, Table};
+use crate::norm::NormParams;
+use crate::params::{Grads, ParamId, Params};
+use candle_core::{Result, Tensor};
+use lathe_ops::Precision;
+use lathe_ops::buffer::Buf;
+use lathe_ops::dropout::Dropout;
+use lathe_ops::embedding as ops;
+
+/// A batch of sequences: tokens [B, T], and what else a model may be told of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// [B, T]
+    pub ids: &'a [u32],
+    /// B
+    pub batch: usize,
+    /// [B, T], false for padding; `None` where every token is real.
+    pub mask: Option<&'a [bool]>,
+    /// [B, T]: which of several texts a token is of; `None` for the first.
+    pub segments: Option<&'a [u32]>,
+}
+
+impl<'a> Input<'a> {
+    /// Tokens [B, T] without padding, of one text each.
+    pub fn tokens(ids: &'a [u32], batch: usize) -> Self {
+        assert!(batch > 0 && ids.len().is_multiple_of(batch), "as many tokens in each sequence");
+        Self { ids, batch, mask: None, segments: None }
+    }
+
+    /// T
+    pub fn len(&self) -> usize {
+        self.ids.len() / self.batch
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// What a stem knows of a pass.
+#[derive(Clone, Copy)]
+pub struct StemPass<'a> {
+    /// The weights.
+    pub params: &'a Params,
+    /// Tokens before the first.
+    pub position: usize,
+    /// Whether to keep what a backward pass needs.
+    pub keep: bool,
+    /// Of hidden states.
+    pub dropout: Dropout,
+}
+
+/// What a stem keeps for its backward: input and statistics of its norm.
+pub type StemSaved = Option<(Buf, Buf)>;
+
+/// From tokens to hidden states.
+pub trait Stem: Send + Sync {
+    /// The hidden states that enter the first block, [B * T, D].
+    fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Buf, StemSaved);
+    /// Adds the gradients of its parameters, from those of what enters the first block.
+    fn backward(&self, pass: &StemPass<'_>, input: &Input<'_>, saved: StemSaved, dx: Buf, grads: &mut Grads);
+    /// The vectors of tokens before anything is added, as a graph.
+    fn composed_embed(&self, graph: &Graph<'_>, ids: &[u32]) -> Result<Tensor>;
+    /// What enters the first block for such vectors, as a graph.
+    fn composed_enter(&self, graph: &Graph<'_>, x: Tensor, segments: Option<&[u32]>) -> Result<Tensor>;
+    /// The tables of tokens, for an output that shares them.
+    fn tables(&self) -> &[Table];
+    /// What its products are computed in.
+    fn set_precision(&mut self, precision: Precision);
+    /// Parameters that are read as they are, and must stay when others are packed.
+    fn reads(&self) -> Vec<ParamId> {
+        self.tables().iter().flat_map(|table| [Some(table.weight), table.projection]).flatten().collect()
+    }
+}
+
+/// Vectors of tokens, with learned positions and segments, a norm and dropout.
+pub struct TokenStem {
+    /// Of tokens.
+    pub embedding: Embedding,
+    /// [max_len, D]
+    pub positions: Option<ParamId>,
+    /// [segments, D]
+    pub segments: Option<ParamId>,
+    /// After the sum.
+    pub norm: Option<NormParams>,
+}
+
+/// Salt of its dropout.
+const SALT: u64 = u64::MAX - 1;
+
+impl TokenStem {
+    /// Vectors of tokens alone.
+    pub fn new(embedding: Embedding) -> Self {
+        Self { embedding, positions: None, segments: None, norm: None }
+    }
+}
+
+impl Stem for TokenStem {
+    fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Buf, StemSaved) {
+        let params = pass.params;
+        let mut x = self.embedding.forward(params, input.ids);
+        let width = x.len() / input.ids.len().max(1);
+        if let Some(positions) = self.positions {
+            ops::add_positions(params.get(positions), width, input.len(), pass.position, &mut x);
+        }
+        if let Some(segments) = self.segments {
+            let table = params.get(segments);
+            for (i, row) in x.chunks_exact_mut(width).enumerate() {
+                let segment = input.segments.map_or(0, |segments| segments[i] as usize);
+                row.iter_mut().zip(&table[segment * width..]).for_each(|(x, add)| *x += add);
+            }
+        }
+        let mut saved = None;
+        if let Some(norm) = &self.norm {
+            let (y, stats) = norm.forward(params, &x);
+            let sum = std::mem::replace(&mut x, y);
+            saved = pass.keep.then_some((sum, stats));
+        }
+        pass.dropout.with(SALT).apply(&mut x);
+        (x, saved)
+    }
+
+    fn backward(&self, pass: &StemPass<'_>, input: &Input<'_>, saved: StemSaved, mut dx: Buf, grads: &mut Grads) {
+        if !grads.wanted() {
+            return;
+        }
+        pass.dropout.with(SALT).apply(&mut dx);
+        if let (Some(norm), Some((sum, stats))) = (&self.norm, saved) {
+            let mut dsum = Buf::zeros(dx.len());
+            norm.backward(pass.params, &sum, &stats, &dx, &mut dsum, grads);
+            dx = dsum;
+        }
+        let width = dx.len() / input.ids.len().max(1);
+        if let Some(positions) = self.positions {
+            ops::positions_backward(&dx, width, input.len(), pass.position, grads.add(positions));
+        }
+        if let Some(segments) = self.segments {
+            let table = grads.add(segments);
+            for (i, row) in dx.chunks_exact(width).enumerate() {
+                let segment = input.segments.map_or(0, |segments| segments[i] as usize);
+                table[segment * width..][..width].iter_mut().zip(row).for_each(|(sum, d)| *sum += d);
+            }
+        }
+        self.embedding.backward(pass.params, input.ids, &dx, grads);
+    }
+
+    fn composed_embed(&self, graph: &Graph<'_>, ids: &[u32]) -> Result<Tensor> {
+        self.embedding.composed(graph, ids)
+    }
+
+    fn composed_enter(&self, graph: &Graph<'_>, mut x: Tensor, segments: Option<&[u32]>) -> Result<Tensor> {
+        let tokens = graph.batch * graph.len;
+        if let Some(positions) = self.positions {
+            let places: Vec<u32> = (0..tokens).map(|i| (graph.position + i % graph.len) as u32).collect();
+            x = (x + ops::composed(graph.var(positions), &places, 1.0)?)?;
+        }
+        if let Some(table) = self.segments {
+            let segments = segments.map_or_else(|| vec![0; tokens], <[u32]>::to_vec);
+            x = (x + ops::composed(graph.var(table), &segments, 1.0)?)?;
+        }
+        match &self.norm {
+            Some(norm) => norm.composed(graph, &x),
+            None => Ok(x),
+        }
+    }
+
+    fn tables(&self) -> &[Table] {
+        self.embedding.tables()
+    }
+
+    fn set_precision(&mut self, precision: Precision) {
+        self.embedding.set_precision(precision);
+    }
+
+    fn reads(&self) -> Vec<ParamId> {
+        let tables = self.tables().iter().flat_map(|table| [Some(table.weight), table.projection]);
+        tables.chain([self.positions, self.segments]).flatten().collect()
+    }
+}

@@ -1,0 +1,195 @@
+//! Masked language modelling (Devlin et al., 2018): of every window 15 % of the tokens are to be told. Of these 80 % are
+//! replaced by the mask token, 10 % by a random one, and 10 % are left as they are. Losses are -log p of them alone.
+//!
+//! A window stands between CLS and SEP where the tokenizer has them. The mask token is the tokenizer's; where it has none,
+//! the model has one token more, its last.
+
+use super::{Batches, Cut, Task};
+use crate::data::{Batch, Sampler, Specials, Tokens, mix};
+use crate::evaluate::{Evaluation, Options};
+use crate::{Error, Result};
+use lathe_core::Frame;
+use lathe_model::{Input, Network};
+use lathe_ops::loss::{self, IGNORE};
+
+/// Masked tokens.
+pub struct MaskedLm;
+
+/// Of 1,000 tokens, so many are to be told; of 10 of these, 8 are masked and one is replaced.
+const TOLD: u64 = 150;
+/// Tokens of an evaluation that are computed at once.
+const AT_ONCE: usize = 4096;
+
+impl Task for MaskedLm {
+    fn key(&self) -> &'static str {
+        "masked_lm"
+    }
+
+    fn about(&self) -> &'static str {
+        "masked tokens, from those around them"
+    }
+
+    fn check(&self, frame: &Frame) -> Result<()> {
+        let wrong = |found: String, expected: &str| Err(Error::setting("backbone", found, expected));
+        if frame.backbone.causal() {
+            let found = format!("`{}`, whose tokens see only those before them", frame.backbone.key());
+            return wrong(found, "one for masked_lm, whose tokens see the whole text");
+        }
+        if frame.word("head") == Some("none") {
+            return Err(Error::setting("head", "none", "an output layer, for masked_lm"));
+        }
+        Ok(())
+    }
+
+    fn extra_tokens(&self, specials: &Specials) -> u32 {
+        u32::from(specials.mask.is_none())
+    }
+
+    fn batches(&self, frame: &Frame, tokens: Tokens, cut: &Cut<'_>) -> Result<Box<dyn Batches>> {
+        let masking = Masking::new(frame, cut.specials, cut.vocab)?;
+        let inside = masking.inside(cut.len)?;
+        let windows = Sampler::windows(tokens, cut.batch, inside, cut.seed)?;
+        Ok(Box::new(Masked { windows, masking, inside, seed: cut.seed }))
+    }
+
+    /// Consecutive windows, always masked alike. `bits_per_byte` is that of the masked tokens over the bytes that as many
+    /// tokens of the text have on average.
+    fn evaluate(
+        &self,
+        network: &Network,
+        tokens: &Tokens,
+        options: &Options<'_>,
+        watch: &mut dyn FnMut(u64, u64),
+    ) -> Result<Evaluation> {
+        let frame = &network.model.frame;
+        let masking = Masking::new(frame, options.specials, options.vocab)?;
+        let inside = masking.inside(frame.max_len as usize)?;
+        let total = if options.limit == 0 { tokens.len() } else { tokens.len().min(options.limit) };
+        let (mut done, mut nats, mut told, mut right) = (0, 0.0, 0u64, 0u64);
+        while done < total {
+            watch(done, total);
+            let rest = (total - done) as usize;
+            let len = inside.min(rest);
+            let together = (AT_ONCE / len).clamp(1, rest / len);
+            let mut text = vec![0; together * len];
+            tokens.read(done, &mut text)?;
+            let windows = text.chunks_exact(len).zip(0..).map(|(text, i)| (text, mix(done + i * len as u64)));
+            let batch = masking.batch(windows);
+            let (sum, count, hits) = score(network, &batch, together);
+            (nats, told, right) = (nats + sum, told + count, right + hits);
+            done += text.len() as u64;
+        }
+        watch(total, total);
+        let loss = nats / told.max(1) as f64;
+        let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
+        Ok(Evaluation {
+            loss,
+            perplexity: loss.exp(),
+            bits_per_byte: loss / std::f64::consts::LN_2 / bytes_per_token,
+            tokens: told,
+            accuracy: Some(right as f64 / told.max(1) as f64),
+            kinds: Vec::new(),
+        })
+    }
+}
+
+/// Nats of all targets, how many there are, and how many are the most probable token.
+fn score(network: &Network, batch: &Batch, rows: usize) -> (f64, u64, u64) {
+    let (d, vocab) = (network.model.frame.d_model as usize, network.model.frame.vocab as usize);
+    let hidden = network.hidden(&Input::tokens(&batch.ids, rows), &mut network.init_memory(rows));
+    let places: Vec<usize> = (0..batch.targets.len()).filter(|&place| batch.targets[place] != IGNORE).collect();
+    let told: Vec<f32> = places.iter().flat_map(|&place| hidden[place * d..][..d].to_vec()).collect();
+    let targets: Vec<u32> = places.iter().map(|&place| batch.targets[place]).collect();
+    let mut logits = network.outputs(&told);
+    let best = |row: &[f32]| row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i as u32);
+    let right = logits.chunks_exact(vocab).zip(&targets).filter(|(row, target)| best(row) == **target).count();
+    let mut losses = vec![0.0; targets.len()];
+    loss::negative_log_likelihood(&mut logits, vocab, &targets, &mut losses);
+    (losses.iter().copied().map(f64::from).sum(), targets.len() as u64, right as u64)
+}
+
+/// Which tokens are masked, and by what.
+struct Masking {
+    mask: u32,
+    /// Before and after a window.
+    around: Option<(u32, u32)>,
+    /// Tokens that may replace another.
+    vocab: u32,
+}
+
+impl Masking {
+    fn new(frame: &Frame, specials: &Specials, vocab: u32) -> Result<Self> {
+        let mask = match specials.mask {
+            Some(mask) => mask,
+            None if frame.vocab > vocab => frame.vocab - 1,
+            None => {
+                let expected = format!("at least {}, for a mask token that the tokenizer has not", vocab + 1);
+                return Err(Error::setting("vocab", frame.vocab, expected));
+            }
+        };
+        Ok(Self { mask, around: specials.cls.zip(specials.sep), vocab })
+    }
+
+    /// Tokens of the text in a window of so many.
+    fn inside(&self, len: usize) -> Result<usize> {
+        let around = if self.around.is_some() { 2 } else { 0 };
+        match len.checked_sub(around) {
+            Some(inside @ 1..) => Ok(inside),
+            _ => Err(Error::setting("max_len", len, format!("more than the {around} tokens around a text"))),
+        }
+    }
+
+    /// Windows of a text, each with a key of what is drawn for it.
+    fn batch<'a>(&self, windows: impl Iterator<Item = (&'a [u32], u64)>) -> Batch {
+        let mut batch = Batch::default();
+        for (text, key) in windows {
+            let first = self.around.map(|(first, _)| first);
+            let last = self.around.map(|(_, last)| last);
+            batch.ids.extend(first);
+            batch.targets.extend(first.map(|_| IGNORE));
+            let begin = batch.ids.len();
+            for (i, &token) in text.iter().enumerate() {
+                let draw = mix(key ^ mix(i as u64));
+                let told = draw % 1000 < TOLD;
+                batch.targets.push(if told { token } else { IGNORE });
+                batch.ids.push(if told { self.replace(token, mix(draw)) } else { token });
+            }
+            if text.len() > 1 && batch.targets[begin..].iter().all(|&target| target == IGNORE) {
+                // A short window has something to tell, too.
+                let place = begin + (mix(key) % text.len() as u64) as usize;
+                (batch.targets[place], batch.ids[place]) = (batch.ids[place], self.mask);
+            }
+            batch.ids.extend(last);
+            batch.targets.extend(last.map(|_| IGNORE));
+        }
+        batch
+    }
+
+    fn replace(&self, token: u32, draw: u64) -> u32 {
+        match draw % 10 {
+            0 => token,
+            1 => (mix(draw) % u64::from(self.vocab.max(1))) as u32,
+            _ => self.mask,
+        }
+    }
+}
+
+/// Masked windows.
+struct Masked {
+    windows: Sampler,
+    masking: Masking,
+    inside: usize,
+    seed: u64,
+}
+
+impl Batches for Masked {
+    fn batch(&self, step: u64) -> Result<Batch> {
+        let text = self.windows.batch(step)?.ids;
+        let key = |row: u64| mix(mix(self.seed ^ 0x6d61_736b) ^ (step << 20 | row)); // apart from those of orders
+        Ok(Batch { fresh: true, ..self.masking.batch(text.chunks_exact(self.inside).zip((0..).map(key))) })
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        self.windows.steps_per_epoch()
+    }
+}
