@@ -291,11 +291,11 @@ impl Spec {
 
     /// The frame, each key by itself in order but not yet all of them together.
     pub(crate) fn frame_unchecked(&self, registry: &Registry) -> Result<Frame> {
-        let word = self.required("backbone", self.text("backbone"))?;
-        let backbone = registry.backbone(word).ok_or_else(|| {
-            let known: Vec<_> = registry.backbones.iter().map(|backbone| backbone.key()).collect();
-            Error::value("backbone", format!("`{word}`"), known.join(", "))
-        })?;
+        let known = || registry.backbones.iter().map(|backbone| backbone.key()).collect::<Vec<_>>().join(", ");
+        let Some(word) = self.text("backbone") else {
+            return Err(Error::Missing { place: "the model".into(), key: "backbone", expected: known() });
+        };
+        let backbone = registry.backbone(word).ok_or_else(|| Error::value("backbone", format!("`{word}`"), known()))?;
         let defaults = backbone.defaults();
         let takes = |key: &str| !backbone.ignored_keys().contains(&key);
         let d_model = self.required("d_model", self.int("d_model"))?;

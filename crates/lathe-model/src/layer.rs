@@ -85,6 +85,30 @@ pub enum LayerState {
     Memory(Buf),
     /// Projected keys and values of the tokens before.
     Cache(Cache),
+    /// Whatever else a layer carries.
+    Own(Box<dyn OwnState>),
+}
+
+/// What a layer carries that is neither a memory of inputs nor a cache of keys and values.
+pub trait OwnState: Any + Send + Sync + std::fmt::Debug {
+    /// A copy.
+    fn boxed(&self) -> Box<dyn OwnState>;
+}
+
+impl Clone for Box<dyn OwnState> {
+    fn clone(&self) -> Self {
+        (**self).boxed()
+    }
+}
+
+impl LayerState {
+    /// What a layer carries of its own, if it is of this type.
+    pub fn own<T: OwnState>(&mut self) -> Option<&mut T> {
+        match self {
+            Self::Own(own) => (&mut **own as &mut dyn Any).downcast_mut(),
+            _ => None,
+        }
+    }
 }
 
 /// Projected keys and values, [B, capacity, 2 A] (keys, then values), of which the last `len` places before `end` count.
@@ -164,20 +188,28 @@ pub struct Slice {
     pub axis: usize,
     pub repeats: usize,
     pub width: usize,
+    /// Whether units write by it: one whose weights here are 0 says nothing.
+    pub writes: bool,
 }
 
 impl Slice {
     /// The outputs of a linear layer: of its weight, and of its bias.
     pub fn outputs(linear: &Linear, repeats: usize, width: usize) -> impl Iterator<Item = Self> {
         let axis = usize::from(linear.matrix.layout() == crate::linear::Layout::InOut);
-        let weight = Self { param: linear.matrix.weight(), axis, repeats, width };
-        std::iter::once(weight).chain(linear.bias_param().map(|param| Self { param, axis: 0, repeats, width }))
+        let weight = Self { param: linear.matrix.weight(), axis, repeats, width, writes: false };
+        std::iter::once(weight).chain(linear.bias_param().map(|param| Self {
+            param,
+            axis: 0,
+            repeats,
+            width,
+            writes: false,
+        }))
     }
 
     /// The inputs of a linear layer.
     pub fn inputs(linear: &Linear, repeats: usize, width: usize) -> Self {
         let axis = usize::from(linear.matrix.layout() == crate::linear::Layout::OutIn);
-        Self { param: linear.matrix.weight(), axis, repeats, width }
+        Self { param: linear.matrix.weight(), axis, repeats, width, writes: true }
     }
 }
 

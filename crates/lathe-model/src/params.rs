@@ -122,6 +122,11 @@ impl Params {
         Cow::Owned(values)
     }
 
+    /// Where a parameter stands among all.
+    pub fn position(&self, id: ParamId) -> usize {
+        id.0
+    }
+
     /// Says which parameters are matrices, which can be held in any storage.
     pub(crate) fn set_matrices(&mut self, ids: impl IntoIterator<Item = ParamId>) {
         ids.into_iter().for_each(|id| self.list[id.0].matrix = true);

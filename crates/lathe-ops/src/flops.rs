@@ -35,7 +35,7 @@ pub fn count(work: impl FnOnce()) -> u128 {
 
 /// Counts `times` products of [m, k] and [k, n], if anybody counts.
 #[inline]
-pub(crate) fn add(times: usize, [m, n, k]: [usize; 3]) {
+pub fn add(times: usize, [m, n, k]: [usize; 3]) {
     if COUNTING.load(Relaxed) {
         TOTAL.fetch_add(2 * [times, m, n, k].map(|x| x as u64).iter().product::<u64>(), Relaxed);
     }

@@ -247,7 +247,8 @@ impl Sublayer for MoeLayer {
     }
 
     fn units(&self) -> Vec<Units> {
-        let whole = |param, axis| Slice { param, axis, repeats: 1, width: 1 };
+        let writes = |param| param == self.down.matrix.weight();
+        let whole = |param, axis| Slice { param, axis, repeats: 1, width: 1, writes: writes(param) };
         let biases = [&self.up, &self.down].into_iter().filter_map(Experts::bias_param);
         let weights = [self.up.matrix.weight(), self.down.matrix.weight()];
         let slices = weights.into_iter().chain(biases).map(|param| whole(param, 0));

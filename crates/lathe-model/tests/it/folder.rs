@@ -377,7 +377,7 @@ fn wrong_configurations_are_named() {
         ("\u{0}".repeat(2 << 20), &["longer than 1048576 bytes"]),
         ("[1]".into(), &["found `[1]`; expected an object"]),
         ("{}".into(), &["model_type: found nothing; expected transfo-xl, gpt2"]),
-        (json!({"model_type": "bert"}).to_string(), &["model_type: found `\"bert\"`"]),
+        (json!({"model_type": "t5"}).to_string(), &["model_type: found `\"t5\"`"]),
         (gpt2("n_embd", json!("64")), &["n_embd: found", "expected a whole number from 1 to 65536"]),
         (gpt2("n_embd", json!(-1)), &["n_embd: found `-1`"]),
         (gpt2("n_embd", json!(1e300)), &["n_embd: found `1e+300`"]),

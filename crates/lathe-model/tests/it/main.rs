@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod composed;
+mod contract;
 mod folder;
 mod notation;
 mod papers;

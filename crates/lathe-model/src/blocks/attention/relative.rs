@@ -246,7 +246,7 @@ impl Sublayer for RelativeAttention {
     fn units(&self) -> Vec<Units> {
         let width = self.d_head;
         let slices = Slice::outputs(&self.q, 3, width).chain([Slice::inputs(&self.out, 1, width)]);
-        let biases = [self.u, self.v].map(|param| Slice { param, axis: 0, repeats: 1, width: 1 });
+        let biases = [self.u, self.v].map(|param| Slice { param, axis: 0, repeats: 1, width: 1, writes: false });
         let slices = slices.chain(Slice::outputs(&self.r, 1, width)).chain(biases).collect();
         vec![Units { knob: "heads", count: self.heads, slices }]
     }

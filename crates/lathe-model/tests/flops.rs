@@ -1,0 +1,38 @@
+//! FLOPs as counted are the multiplications that run, before masking: for every block in every backbone. A binary of its
+//! own, since the count is of the whole process.
+
+use lathe_core::{Block, Setting, Spec};
+use lathe_model::blocks::BLOCKS;
+use lathe_model::{Input, Network, REGISTRY, count};
+use lathe_ops::flops;
+
+#[test]
+fn flops_are_those_that_run() {
+    for &backbone in REGISTRY.backbones {
+        let memory = !backbone.ignored_keys().contains(&"mem_len");
+        let lengths = if memory { "mem_len=5" } else { "max_len=12" };
+        let model = |layers: &str| {
+            let sizes = "d_model=8\nheads=2\ninner=16\ntgt_len=6\nvocab=11";
+            let toml = format!("backbone='{}'\nlayers='{layers}'\n{sizes}\n{lengths}", backbone.key());
+            Spec::from_toml(&toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap()
+        };
+        let frame = model("s").frame;
+        for kind in BLOCKS {
+            let mut variants = kind.variants(&frame);
+            variants.push(Block::new(*kind));
+            for variant in variants {
+                let model = model(&format!("{variant:?} {variant:?}"));
+                let (batch, len) = (1, 6); // projected distances are shared by a batch, and counted for each sequence
+                let setting = Setting { batch, tgt_len: len, mem_len: model.frame.mem_len.into() };
+                let expected = count(&model, &setting).total_flops();
+                let network = Network::new(model, 0).unwrap();
+                let ids: Vec<u32> = (0..(batch * len) as u32).map(|i| i % 11).collect();
+                let mut state = network.init_memory(batch as usize);
+                let counted = flops::count(|| {
+                    network.logits(&Input::tokens(&ids, batch as usize), &mut state);
+                });
+                assert_eq!(counted, expected, "{} {variant:?}", backbone.key());
+            }
+        }
+    }
+}

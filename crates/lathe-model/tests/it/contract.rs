@@ -1,0 +1,314 @@
+//! What every block in every backbone has to fulfil, in every storage: a new entry of a registry is tried by all of it.
+
+use lathe_core::{Backbone, Block, Model, Role, Setting, Spec};
+use lathe_model::blocks::BLOCKS;
+use lathe_model::derive::{self, Origin};
+use lathe_model::{BlockBench, Grads, Input, Mixture, Network, REGISTRY, SuperNet, Targets, Training, count, folder};
+use lathe_ops::buffer::Buf;
+use lathe_ops::loss::IGNORE;
+use lathe_ops::storage::STORAGES;
+
+const VOCAB: u32 = 11;
+const LEN: usize = 6;
+const BATCH: usize = 2;
+
+/// The backbone's model of a stack, with what else a test wants of it.
+fn model_of(backbone: &dyn Backbone, layers: &str, extra: &str) -> Model {
+    let lengths = if backbone.ignored_keys().contains(&"max_len") { "mem_len=5" } else { "max_len=12" };
+    let heads = "d_model=8\nheads=2\ninner=16\ntgt_len=6";
+    let toml = format!("backbone='{}'\nlayers='{layers}'\nvocab={VOCAB}\n{heads}\n{lengths}\n{extra}", backbone.key());
+    let spec = Spec::from_toml(&toml, &REGISTRY).unwrap_or_else(|error| panic!("{error}\n{toml}"));
+    spec.model(&REGISTRY).unwrap_or_else(|error| panic!("{error}\n{toml}"))
+}
+
+/// A stack of one block of each variant that its kind offers, between others, in each backbone.
+fn cases() -> Vec<Model> {
+    let mut models = Vec::new();
+    for &backbone in REGISTRY.backbones {
+        let frame = model_of(backbone, "s", "").frame;
+        for kind in BLOCKS {
+            let mut variants = kind.variants(&frame);
+            variants.push(Block::new(*kind));
+            for variant in variants {
+                models.push(model_of(backbone, &format!("s {variant:?} f {variant:?}"), ""));
+            }
+        }
+    }
+    models
+}
+
+fn name(model: &Model) -> String {
+    format!("{} {}", model.frame.backbone.key(), model.layers())
+}
+
+/// Tokens that look random, and a target for each.
+fn tokens(seed: u32) -> (Vec<u32>, Vec<u32>) {
+    let token = |i: u32| (i.wrapping_mul(2_654_435_761) >> 7).wrapping_add(seed * 5) % VOCAB;
+    ((0..(BATCH * LEN) as u32).map(token).collect(), (1..=(BATCH * LEN) as u32).map(token).collect())
+}
+
+/// Weights that are no constants: norms and biases, too, get values that a mistake would show.
+fn network(model: &Model, seed: u64) -> Network {
+    let mut network = Network::new(model.clone(), seed).unwrap();
+    let mut state = seed as u32 + 1;
+    for param in network.params_mut() {
+        for x in &mut param.data {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *x = 4.0 * *x + 0.2 * ((state >> 8) as f32 / (1 << 24) as f32 - 0.5);
+        }
+    }
+    network
+}
+
+fn logits(network: &Network, ids: &[u32], batch: usize) -> Buf {
+    network.logits(&Input::tokens(ids, batch), &mut network.init_memory(batch))
+}
+
+fn close(a: &[f32], b: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    let most = b.iter().fold(1e-3f32, |most, x| most.max(x.abs()));
+    let worst = a.iter().zip(b).fold(0.0f32, |worst, (a, b)| worst.max((a - b).abs()));
+    assert!(worst <= tolerance * most, "{what}: {worst} of {most}");
+}
+
+#[test]
+fn parameters_are_those_counted() {
+    for model in cases() {
+        let counted = count(&model, &Setting::of(&model)).total_params();
+        let network = Network::new(model.clone(), 0).unwrap();
+        assert_eq!(network.params().count() as u64, counted, "{}", name(&model));
+    }
+    // Keys that change what stands around the blocks, where the backbone has them.
+    for &backbone in REGISTRY.backbones {
+        for extra in [
+            "tie_embeddings=false",
+            "d_embed=4",
+            "cutoffs=[3,7]\ndiv_val=2",
+            "kv_heads=1",
+            "qkv_bias=true",
+            "out_bias=true\nhead_norm=true",
+            "head='none'\npooler=true",
+            "head='none'\npooler=true\ntie_embeddings=false",
+            "pooler=true\nsegments=3",
+            "activation='geglu'",
+        ] {
+            let lengths = if backbone.ignored_keys().contains(&"max_len") { "mem_len=5" } else { "max_len=12" };
+            let toml = format!("backbone='{}'\nlayers='s f'\nvocab=11\nd_model=8\n{lengths}\n{extra}", backbone.key());
+            let Ok(model) = Spec::from_toml(&toml, &REGISTRY).and_then(|spec| spec.model(&REGISTRY)) else { continue };
+            let counted = count(&model, &Setting::of(&model)).total_params();
+            let network = Network::new(model, 0).unwrap();
+            assert_eq!(network.params().count() as u64, counted, "{toml}");
+        }
+    }
+}
+
+#[test]
+fn one_token_at_a_time_gives_what_the_whole_gives() {
+    for model in cases().into_iter().filter(|model| model.frame.backbone.causal()) {
+        let network = network(&model, 1);
+        let (ids, _) = tokens(1);
+        let memory = network.init_memory(BATCH);
+        let mut cached = network.init_cache(BATCH, 1, &memory);
+        let mut segments = memory.clone();
+        let whole = logits(&network, &ids, BATCH);
+        for t in 0..LEN {
+            let step: Vec<u32> = (0..BATCH).map(|b| ids[b * LEN + t]).collect();
+            let found = network.logits(&Input::tokens(&step, BATCH), &mut cached);
+            // Where there is a memory, a longer segment sees farther back than one token does.
+            let expected = match model.frame.has_memory() {
+                true => network.logits(&Input::tokens(&step, BATCH), &mut segments).to_vec(),
+                false => (0..BATCH)
+                    .flat_map(|b| whole[(b * LEN + t) * VOCAB as usize..][..VOCAB as usize].to_vec())
+                    .collect(),
+            };
+            close(&found, &expected, 1e-4, &format!("{}: token {t}", name(&model)));
+        }
+    }
+}
+
+#[test]
+fn causal_models_do_not_look_into_the_future() {
+    for model in cases() {
+        let network = network(&model, 2);
+        let (ids, _) = tokens(2);
+        let before = logits(&network, &ids, BATCH);
+        let mut other = ids.clone();
+        other[LEN - 1] = (ids[LEN - 1] + 1) % VOCAB;
+        let after = logits(&network, &other, BATCH);
+        let seen = (LEN - 1) * VOCAB as usize;
+        let same = before[..seen] == after[..seen];
+        let mixes = model.blocks.iter().any(|block| block.kind.role() == Role::MixesTokens);
+        assert!(same == (model.frame.backbone.causal() || !mixes), "{}", name(&model));
+    }
+}
+
+#[test]
+fn padding_changes_nothing() {
+    for model in cases().into_iter().filter(|model| !model.frame.backbone.causal()) {
+        let network = network(&model, 3);
+        let d = model.frame.d_model as usize;
+        let hidden = |ids: &[u32], batch: usize, mask: Option<&[bool]>| {
+            let input = Input { mask, ..Input::tokens(ids, batch) };
+            network.hidden(&input, &mut network.init_memory(batch))
+        };
+        let (ids, _) = tokens(3);
+        let (long, short) = (&ids[..LEN], &ids[LEN..LEN + 4]);
+        let alone = hidden(short, 1, None);
+        for filler in [0, 7] {
+            let padded = [long, short, &[filler; 2]].concat();
+            let mask: Vec<bool> = (0..2 * LEN).map(|i| i < LEN + 4).collect();
+            let found = hidden(&padded, 2, Some(&mask));
+            close(&found[LEN * d..(LEN + 4) * d], &alone, 1e-5, &name(&model));
+            close(&found[..LEN * d], &hidden(long, 1, None), 1e-5, &name(&model));
+        }
+    }
+}
+
+/// The slope along a random direction of each parameter, by the loss itself on both sides.
+#[test]
+fn gradients_are_slopes() {
+    for model in cases() {
+        let mut network = network(&model, 4);
+        let (ids, mut targets) = tokens(4);
+        targets[3] = IGNORE;
+        let scale = 1.0 / (targets.len() - 1) as f32;
+        let training = Training { dropout_key: None, balance: 0.0, scale };
+        let input = Input::tokens(&ids, BATCH);
+        let mut grads = Grads::new(network.params());
+        network.train(&input, &Targets(&targets), &mut network.init_memory(BATCH), &training, &mut grads);
+        let grads = grads.finish().to_vec();
+        let loss = |network: &Network| -> f64 {
+            let losses = network.loss(&input, &Targets(&targets), &mut network.init_memory(BATCH));
+            losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() * f64::from(scale)
+        };
+        for at in 0..grads.len() {
+            let grad = &grads[at];
+            let size = grad.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>().sqrt();
+            if size < 1e-4 {
+                continue; // nothing flows here, or too little for f32 to see a slope
+            }
+            let moved = |network: &mut Network, by: f64| {
+                let param = network.params_mut().nth(at).unwrap();
+                param.data.iter_mut().zip(grad).for_each(|(x, &g)| *x += (by * f64::from(g)) as f32);
+            };
+            // Along the gradient itself, where the slope is its length. A step may send a token to another expert, which no
+            // gradient knows of: then a shorter one does not.
+            let slopes: Vec<f64> = [2e-2, 5e-3, 1e-3]
+                .iter()
+                .map(|step| {
+                    let step = step / size;
+                    moved(&mut network, step);
+                    let above = loss(&network);
+                    moved(&mut network, -2.0 * step);
+                    let below = loss(&network);
+                    moved(&mut network, step);
+                    (above - below) / (2.0 * step) / (size * size)
+                })
+                .collect();
+            let what = network.params().iter().nth(at).unwrap().name.clone();
+            let near = slopes.iter().any(|slope| (slope - 1.0).abs() < 0.03);
+            assert!(near, "{}: {what}: slopes {slopes:?} of the gradient's, {size}", name(&model));
+        }
+    }
+}
+
+#[test]
+fn every_storage_is_saved_and_loaded() {
+    for model in cases() {
+        for &storage in STORAGES {
+            let mut network = network(&model, 5);
+            network.set_storage(storage);
+            let dir = tempfile::tempdir().unwrap();
+            folder::save(&network, dir.path()).unwrap();
+            let again = folder::load(dir.path(), &REGISTRY).unwrap_or_else(|error| panic!("{}: {error}", name(&model)));
+            assert_eq!(again.model, model, "{}", name(&model));
+            for (a, b) in network.params().iter().zip(again.params().iter()) {
+                assert_eq!((a.read(), a.storage().key()), (b.read(), storage.key()), "{}: {}", name(&model), a.name);
+            }
+            // What is held in a storage computes as its rounded values do, packed or not.
+            let (ids, _) = tokens(5);
+            let found = logits(&again, &ids, BATCH);
+            let mut rounded = Network::new(model.clone(), 0).unwrap();
+            for (to, from) in rounded.params_mut().zip(network.params().iter()) {
+                to.set_data(from.read().into_owned());
+            }
+            close(&found, &logits(&rounded, &ids, BATCH), 1e-5, &name(&model));
+            let mut frozen = again;
+            frozen.freeze();
+            close(&logits(&frozen, &ids, BATCH), &found, 1e-5, &name(&model));
+        }
+    }
+}
+
+/// Fewer units compute what all of them do where the others write nothing.
+#[test]
+fn fewer_units_are_the_same_without_the_others() {
+    let mut tried = 0;
+    for &backbone in REGISTRY.backbones {
+        for extra in ["", "kv_heads=2\nactivation='swiglu'"] {
+            if !extra.is_empty() && !backbone.own_keys().iter().any(|own| own.key.name == "kv_heads") {
+                continue;
+            }
+            let full = model_of(backbone, if extra.is_empty() { "s4d2 f16" } else { "s4d2g2 f16" }, extra);
+            let fewer = model_of(backbone, if extra.is_empty() { "s2d2 f5" } else { "s2d2g1 f5" }, extra);
+            let full_network = network(&full, 6);
+            let kept = [vec![0, if extra.is_empty() { 3 } else { 0 }], vec![1, 4, 5, 9, 15]];
+            let mut keep = |slot: usize, _: &lathe_model::layer::Units, count: usize| kept[slot][..count].to_vec();
+            let slots = [Some(0), Some(1)];
+            let (small, origins) = derive::derive(&full_network, fewer, &slots, 0, &mut keep).unwrap();
+            assert_eq!(origins, [Origin::Derived; 2], "{}", name(&full));
+            let mut silenced = network(&full, 6);
+            for (slot, kept) in kept.iter().enumerate() {
+                let units = &full_network.slot(slot).units[0];
+                let kept = &kept[..small.slot(slot).units[0].count];
+                for slice in units.slices.iter().filter(|slice| slice.writes) {
+                    let param = silenced.params_mut().nth(full_network.params().position(slice.param)).unwrap();
+                    let inner: usize = param.shape[slice.axis + 1..].iter().product::<usize>() * slice.width;
+                    for rows in param.data.chunks_exact_mut(units.count * inner) {
+                        let gone = (0..units.count).filter(|unit| !kept.contains(unit));
+                        gone.for_each(|unit| rows[unit * inner..][..inner].fill(0.0));
+                    }
+                }
+            }
+            let (ids, _) = tokens(6);
+            close(&logits(&small, &ids, BATCH), &logits(&silenced, &ids, BATCH), 1e-4, &name(&full));
+            tried += 1;
+        }
+    }
+    assert!(tried > REGISTRY.backbones.len());
+}
+
+#[test]
+fn blocks_run_alone_and_in_super_nets() {
+    for &backbone in REGISTRY.backbones {
+        let model = model_of(backbone, "s f", "");
+        let options: Vec<Block> = BLOCKS.iter().flat_map(|kind| kind.variants(&model.frame)).collect();
+        for block in &options {
+            let bench = BlockBench::new(block, &model.frame, 1).unwrap();
+            let mut x = Buf::zeros(BATCH * LEN * 8);
+            x.iter_mut().enumerate().for_each(|(i, x)| *x = (i % 13) as f32 / 13.0 - 0.5);
+            let mut state = bench.state(BATCH, LEN, false);
+            let y = bench.forward(x.clone(), BATCH, &mut state);
+            assert!(y.iter().all(|y| y.is_finite()), "{block:?}");
+            let mut grads = Grads::new(bench.params());
+            let dx = bench.train(x, BATCH, &mut bench.state(BATCH, LEN, false), &mut grads);
+            assert!(dx.iter().all(|dx| dx.is_finite()), "{block:?}");
+        }
+        let slots = vec![options.clone(); 2];
+        let net = SuperNet::new(model.frame.clone(), &slots, 1).unwrap();
+        let (ids, targets) = tokens(7);
+        let p = vec![1.0 / options.len() as f32; options.len()];
+        let training = Training { dropout_key: Some(1), balance: 0.01, scale: 1.0 / ids.len() as f32 };
+        let mut grads = Grads::new(net.params());
+        let outcome = net.train(
+            &Input::tokens(&ids, BATCH),
+            &Targets(&targets),
+            &mut net.init_memory(BATCH),
+            &[Mixture::Soft(p.clone()), Mixture::Soft(p)],
+            &training,
+            &mut grads,
+        );
+        assert!(outcome.losses.iter().all(|loss| loss.is_finite()), "{}", backbone.key());
+        assert!(outcome.dp.iter().flatten().all(|dp| dp.is_finite()), "{}", backbone.key());
+    }
+}

@@ -1,0 +1,113 @@
+//! A decoder without positions (Kazemnejad et al., 2023, "NoPE"): the causal mask alone tells tokens their order. RMS norm
+//! before each block and after the last, output weights tied to the embedding.
+
+use lathe_core::model::{Key, KeyKind};
+use lathe_core::{Activation, Backbone, Defaults, Frame, Model, NormPlace, OwnKey, Result, Setting};
+use lathe_model::blocks::{AttentionStyle, Scores};
+use lathe_model::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
+use lathe_model::embedding::{self, Embedding, EmbeddingStyle};
+use lathe_model::folder::{ConfigReader, Json};
+use lathe_model::head::{HeadStyle, TokenHead, Top};
+use lathe_model::linear::Layout;
+use lathe_model::norm::{self, NormParams};
+use lathe_model::params::Builder;
+use lathe_model::stem::{Stem, TokenStem};
+use lathe_ops::norm::{Norm, NormKind};
+use std::any::Any;
+
+/// The backbone.
+pub struct Nope;
+
+const EMBEDDING: EmbeddingStyle =
+    EmbeddingStyle { plain: Some("decoder.embedding.weight"), prefix: "decoder.embedding", scaled: false };
+const HEAD: HeadStyle = HeadStyle { plain_weight: "decoder.output.weight", plain_bias: None, criterion: false };
+
+/// A key of the model file that only this backbone has.
+const KEYS: &[OwnKey] = &[OwnKey {
+    key: Key { name: "nope_eps", kind: KeyKind::Real(0.0, 1.0), help: "added to variances by norms [1e-6]" },
+    default: Some("1e-6"),
+}];
+
+fn norm_kind(frame: &Frame) -> NormKind {
+    NormKind { norm: Norm::Rms, eps: frame.real("nope_eps").unwrap_or(1e-6) as f32 }
+}
+
+impl Backbone for Nope {
+    fn key(&self) -> &'static str {
+        "nope"
+    }
+
+    fn about(&self) -> &'static str {
+        "a decoder without positions"
+    }
+
+    fn defaults(&self) -> Defaults {
+        Defaults { norm: NormPlace::Pre, activation: Activation::Gelu, max_len: 256 }
+    }
+
+    fn own_keys(&self) -> &'static [OwnKey] {
+        KEYS
+    }
+
+    fn builder(&self) -> &'static dyn Any {
+        &NetworkBuilder(&Self)
+    }
+}
+
+impl BuildBackbone for Nope {
+    fn layer_name(&self, number: usize) -> String {
+        format!("decoder.layers.{number}")
+    }
+
+    fn style(&self, frame: &Frame, _: usize) -> Style {
+        Style {
+            layout: Layout::OutIn,
+            norm: norm_kind(frame),
+            norm_deviation: 0.0,
+            deviation: DEVIATION,
+            output_deviation: DEVIATION,
+            bias: false,
+            split_gate: false,
+            inner_dropout: false,
+        }
+    }
+
+    fn attention(&self, _: &Frame) -> AttentionStyle {
+        AttentionStyle {
+            scores: Scores::Dot { causal: true, rotary: None },
+            fused: true,
+            qkv_bias: false,
+            out_bias: false,
+            grouped: false,
+            head_norm: None,
+        }
+    }
+
+    fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>> {
+        Ok(Box::new(TokenStem::new(Embedding::new(frame, &EMBEDDING, builder))))
+    }
+
+    fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top {
+        let norm = NormParams::new(builder, "decoder.norm", norm_kind(frame), frame.d_model as usize, 0.0);
+        let head = TokenHead::new(frame, (stem.tables(), &EMBEDDING), &HEAD, builder);
+        Top { norm: Some(norm), dropout: false, head: Some(Box::new(head)), pooler: None }
+    }
+
+    fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost {
+        let norm = norm::params_of(norm_kind(frame), frame.d_model.into());
+        FrameCost { norm, ..embedding::cost(frame, setting, false) }
+    }
+
+    /// No other program has it: its folders hold our own keys alone.
+    fn model_types(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn read_config(&self, _: &mut ConfigReader<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_config(&self, _: &Model) -> Option<Json> {
+        None
+    }
+}
