@@ -8,6 +8,7 @@ mod notation;
 mod papers;
 mod parity;
 mod precision;
+mod references;
 mod registry;
 mod spaces;
 mod supernet;
