@@ -4,6 +4,7 @@
 //! - [`model`]: the model file, that is the stack plus its frame (widths, embedding, positions).
 //! - [`block`], [`cost`]: what a block is to everybody who does not compute with it.
 //! - [`fields`]: TOML with the place of every value, for errors that name it.
+//! - [`identity`]: hashes of what a value is, whatever way it was written.
 //! - [`space`]: a model with choices in it, to count, sample, mutate and cross.
 //!
 //! This crate has no tensors, does no I/O beyond strings and knows no single block: the blocks and
@@ -13,6 +14,7 @@ pub mod block;
 pub mod cost;
 mod error;
 pub mod fields;
+pub mod identity;
 pub mod model;
 pub mod notation;
 pub mod space;
@@ -20,6 +22,7 @@ pub mod space;
 pub use block::{Backbone, Block, BlockKind, Domain, Knob, Positions, Registry};
 pub use cost::{Cost, Setting};
 pub use error::{Error, Result, shorten};
+pub use identity::{Identify, Identity};
 pub use model::{Activation, Frame, Model, Norm, Spec};
 pub use space::{Genome, Sampling, Space};
 
