@@ -104,7 +104,7 @@ impl Workload {
             spec.set(key(name).expect("a key of the model file"), Value::Int(value));
         };
         match self.seq {
-            Some(0) => return Err(Error::setting("--seq", 0, "at least 1")),
+            Some(0) => return Err(Error::setting("seq", 0, "at least 1")),
             Some(seq) => set("tgt_len", seq),
             None => {}
         }
