@@ -1,9 +1,9 @@
 //! Identity by content: a hash of what a value is, not of how it was written.
 //!
-//! A value is first brought into a [`Canonical`] form: maps have their keys in order, numbers are exact (`1` and `1.0` are
-//! one number), absent entries of maps are left out, and a model's blocks have every knob set. [`Identity`] is the first half of
-//! the SHA-256 of that form, in which every part is preceded by its kind and its length, so that no two forms run
-//! together. It is the same in every process and on every machine.
+//! A value is first brought into a [`Canonical`] form: maps have their keys in order, numbers are exact (`1` and `1.0`
+//! are one number), absent entries of maps are left out, and a model's blocks have every knob set. [`Identity`] is the
+//! first half of the SHA-256 of that form, in which every part is preceded by its kind and its length, so that no two
+//! forms run together. It is the same in every process and on every machine.
 
 use crate::model::{KEYS, Value};
 use crate::{Block, Frame, Model, Spec};
@@ -187,7 +187,8 @@ mod tests {
     #[test]
     fn identities_stay_what_they_are() {
         // Names of files depend on it.
-        let value = Canonical::map([("a", Canonical::Int(1)), ("b", Canonical::List(vec![word("x"), Canonical::Real(0.5)]))]);
+        let value =
+            Canonical::map([("a", Canonical::Int(1)), ("b", Canonical::List(vec![word("x"), Canonical::Real(0.5)]))]);
         assert_eq!(value.identity().to_string(), "9a7a8bd9a55c1bef2572d3f1d5a59a85");
     }
 }
