@@ -1,10 +1,12 @@
 //! What a whole model takes on this machine. Who measures is a [`Measurer`]; every one there is stands in
-//! [`MEASURERS`].
+//! [`MEASURERS`] and passes [`conformance`].
 
 mod child_process;
+mod conformance;
 mod in_process;
 
 pub use child_process::{CHILD, ChildProcess, serve_child};
+pub use conformance::conformance;
 pub use in_process::InProcess;
 
 use crate::Result;
