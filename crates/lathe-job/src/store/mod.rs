@@ -1,10 +1,12 @@
 //! Where jobs keep what they find: documents, which are written whole (a table of measured blocks), and logs, which grow
-//! line by line (what a search has evaluated). A [`Store`] has both, by name; every one there is stands in
-//! [`STORES`].
+//! line by line (what a search has evaluated). A [`Store`] has both, by name; every one there is stands in [`STORES`] and
+//! passes [`conformance`].
 
+mod conformance;
 mod files;
 mod memory;
 
+pub use conformance::conformance;
 pub use files::Files;
 pub use lathe_search::record::Log;
 pub use memory::Memory;
