@@ -74,6 +74,11 @@ impl Error {
         Self::Value { place: place.into(), found: shorten(&found.to_string()), expected: expected.into() }
     }
 
+    /// Whether it is wrong usage rather than a run that failed: all of these are.
+    pub fn is_usage(&self) -> bool {
+        true
+    }
+
     /// The same error with what contains its place named before it.
     pub(crate) fn at(mut self, outer: &str) -> Self {
         match &mut self {

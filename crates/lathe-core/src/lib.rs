@@ -4,6 +4,7 @@
 //! - [`model`]: the model file, that is the stack plus its frame (widths, embedding, positions).
 //! - [`block`], [`backbone`], [`cost`]: what a block and a family of models are to everybody who does not compute with them.
 //! - [`fields`]: TOML with the place of every value, for errors that name it.
+//! - [`identity`]: hashes of what a value is, whatever way it was written.
 //! - [`space`]: a model with choices in it, to count, sample, mutate and cross.
 //!
 //! This crate has no tensors, does no I/O beyond strings and knows no single block: the blocks and
@@ -14,6 +15,7 @@ pub mod block;
 pub mod cost;
 mod error;
 pub mod fields;
+pub mod identity;
 pub mod model;
 pub mod notation;
 pub mod space;
@@ -22,6 +24,7 @@ pub use backbone::{Backbone, BaseWidths, Defaults, OwnKey, Registry, Segmentatio
 pub use block::{Block, BlockKind, Domain, Knob, Role, Shape, knob};
 pub use cost::{Cost, Setting};
 pub use error::{Error, Result, shorten};
+pub use identity::{Identify, Identity};
 pub use model::{Activation, Frame, Model, NormPlace, Spec};
 pub use space::{Genome, Sampling, Space};
 

@@ -33,6 +33,9 @@ pub const SPACES: &[Shipped] = ship!("spaces":
     "lts_transformer_xl", "lts_gpt2", "lts_opt", "cpu", "proxies_small",
 );
 
+/// What other models are measured beside.
+pub const REFERENCE: Shipped = Shipped { name: "reference", text: include_str!("../shipped/reference.toml") };
+
 impl Shipped {
     /// The first line's comment: what it is.
     pub fn about(&self) -> &'static str {

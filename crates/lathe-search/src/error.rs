@@ -61,6 +61,16 @@ impl From<candle_core::Error> for Error {
 }
 
 impl Error {
+    /// Whether settings or a model are wrong, rather than that a run failed.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Setting { .. } => true,
+            Self::Model(error) => error.is_usage(),
+            Self::Train(error) => error.is_usage(),
+            Self::Io { .. } | Self::Data { .. } | Self::Graph(_) => false,
+        }
+    }
+
     /// An error of the system at a file.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();

@@ -108,12 +108,11 @@ impl Search<'_> {
     /// Evaluates an architecture, and keeps it where it is within the bounds.
     fn evaluate(&mut self, genome: Genome, evaluate: Evaluate<'_>) -> Result<()> {
         let model = self.space.model(&genome);
-        let key = model.to_toml();
-        let cost = match self.record.get(&key) {
+        let cost = match self.record.get(&model) {
             Some(cost) => cost,
             None => {
                 let cost = evaluate(&model)?;
-                self.record.add(&key, cost)?;
+                self.record.add(&model, cost)?;
                 cost
             }
         };
@@ -133,7 +132,7 @@ impl Search<'_> {
         let found = format!("no architecture within the bounds among {tried} random ones");
         let expected =
             format!("higher bounds: the least that any of them takes is {latency:.3} ms, and {memory:.1} MB");
-        Error::setting("--max-latency-ms, --max-memory-mb", found, expected)
+        Error::setting("max_latency_ms, max_memory_mb", found, expected)
     }
 }
 

@@ -63,6 +63,16 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// Whether settings or a model are wrong, rather than that a run failed.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Setting { .. } => true,
+            Self::Model(error) => error.is_usage(),
+            Self::Folder(error) => error.is_config(),
+            Self::Io { .. } | Self::Data { .. } | Self::Diverged { .. } => false,
+        }
+    }
+
     /// An error of the system at a file.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();

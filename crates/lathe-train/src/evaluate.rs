@@ -5,7 +5,7 @@
 //! one with a memory carries it through windows of tgt_len.
 
 use crate::Result;
-use crate::data::Specials;
+use crate::data::{Sequence, Specials};
 use crate::data::{Tokenizer, Tokens};
 use crate::language::{Judge, Language, Tally};
 use lathe_model::{Input, Network, Targets};
@@ -123,6 +123,71 @@ pub fn evaluate(
         accuracy: None,
         kinds: score.kinds.map_or_else(Vec::new, |kinds| kinds.rows()),
     })
+}
+
+/// Documents computed at once, and tokens of them, padding included.
+const DOCUMENTS: usize = 32;
+
+/// Scores documents one by one, each from its own beginning; `watch` hears how many are done.
+pub fn evaluate_documents(
+    network: &Network,
+    documents: &mut dyn Iterator<Item = Result<Sequence>>,
+    watch: &mut dyn FnMut(u64),
+) -> Result<Evaluation> {
+    let (mut nats, mut targets, mut bytes, mut done) = (0.0, 0u64, 0u64, 0u64);
+    let mut waiting: Vec<Sequence> = Vec::new();
+    loop {
+        let next = documents.next().transpose()?;
+        let longest = waiting.iter().chain(&next).map(|sequence| sequence.ids.len()).max().unwrap_or(0);
+        let full = waiting.len() == DOCUMENTS || longest * (waiting.len() + 1) > AT_ONCE;
+        if !waiting.is_empty() && (next.is_none() || full) {
+            nats += score_documents(network, &waiting);
+            targets += waiting.iter().map(|sequence| sequence.targets() as u64).sum::<u64>();
+            bytes += waiting.iter().map(|sequence| sequence.target_bytes).sum::<u64>();
+            done += waiting.len() as u64;
+            waiting.clear();
+            watch(done);
+        }
+        match next {
+            Some(sequence) => waiting.extend(Some(sequence).filter(|sequence| sequence.targets() > 0)),
+            None => break,
+        }
+    }
+    let loss = nats / targets as f64;
+    Ok(Evaluation {
+        loss,
+        perplexity: loss.exp(),
+        bits_per_byte: nats / std::f64::consts::LN_2 / bytes as f64,
+        tokens: targets,
+        accuracy: None,
+        kinds: Vec::new(),
+    })
+}
+
+/// Nats of all next tokens of some documents, side by side with padding behind, which nothing sees.
+fn score_documents(network: &Network, documents: &[Sequence]) -> f64 {
+    let len = documents.iter().map(Sequence::targets).max().unwrap_or(0);
+    let window = network.model.frame.window() as usize;
+    let row = |sequence: &Sequence, first: usize, fill: u32| -> Vec<u32> {
+        let ids = &sequence.ids[first..first + sequence.targets()];
+        ids.iter().copied().chain(std::iter::repeat(fill)).take(len).collect()
+    };
+    let ids: Vec<Vec<u32>> = documents.iter().map(|sequence| row(sequence, 0, 0)).collect();
+    let targets: Vec<Vec<u32>> = documents.iter().map(|sequence| row(sequence, 1, IGNORE)).collect();
+    let (batch, mut nats) = (documents.len(), 0.0);
+    let mut state = network.init_memory(batch);
+    if network.model.frame.has_memory() {
+        state = network.init_cache(batch, window, &state);
+    }
+    for first in (0..len).step_by(window) {
+        let part = |rows: &[Vec<u32>]| -> Vec<u32> {
+            rows.iter().flat_map(|row| row[first..len.min(first + window)].to_vec()).collect()
+        };
+        let (ids, targets) = (part(&ids), part(&targets));
+        let losses = network.loss(&Input::tokens(&ids, batch), &Targets(&targets), &mut state);
+        nats += losses.iter().copied().map(f64::from).sum::<f64>();
+    }
+    nats
 }
 
 struct Score<'a> {

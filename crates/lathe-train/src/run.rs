@@ -102,8 +102,7 @@ pub fn begin(settings: &Settings, model: &Spec, registry: &Registry, watch: Watc
     }
     if !is_free(folder)? {
         let found = if folder.join(SETTINGS).exists() { "another run" } else { "other files" };
-        let expected = "a new or empty folder; `lathe train --resume` goes on with a run";
-        return Err(Error::setting(format!("out: {}", folder.display()), found, expected));
+        return Err(Error::setting(format!("out: {}", folder.display()), found, "a new or empty folder"));
     }
     // The model is checked before anything is written.
     tasks::find(&settings.task, &resolve(model, 256, registry)?)?;

@@ -69,7 +69,8 @@ macro_rules! settings {
                 }
             }
 
-            fn values(&self) -> Vec<(&'static str, Value)> {
+            /// Every key with its value, in the order of [`KEYS`].
+            pub fn values(&self) -> Vec<(&'static str, Value)> {
                 vec![$((stringify!($name), self.$name.give())),*]
             }
         }
@@ -146,6 +147,34 @@ pub fn read(text: &str, registry: &Registry) -> Result<(Settings, ModelEntry)> {
     Ok((settings, model))
 }
 
+/// The first setting in which a run file differs from a run with these settings and this model, as it stands there and
+/// as it stands here: `seed = 0` and `seed = 5`. Where the run's folder is does not matter.
+pub fn difference(
+    there: &str,
+    settings: &Settings,
+    model: &Spec,
+    registry: &Registry,
+) -> Result<Option<(String, String)>> {
+    let (of_file, entry) = read(there, registry)?;
+    let values = of_file.values().into_iter().zip(settings.values());
+    for ((name, found), (_, expected)) in values.filter(|((name, _), _)| *name != "out") {
+        if found != expected {
+            return Ok(Some((format!("{name} = {found}"), format!("{name} = {expected}"))));
+        }
+    }
+    let of_file = match entry {
+        ModelEntry::Inline(spec) => spec,
+        ModelEntry::Name(name) => return Ok(Some((format!("model = {name:?}"), "a table [model]".into()))),
+        ModelEntry::None => Spec::default(),
+    };
+    let differs = registry.keys().find(|key| of_file.get(key.name) != model.get(key.name));
+    let show = |key: &Key, value: Option<&Value>| match value {
+        Some(value) => format!("{} = {value}", key.name),
+        None => format!("no {}", key.name),
+    };
+    Ok(differs.map(|key| (show(key, of_file.get(key.name)), show(key, model.get(key.name)))))
+}
+
 impl Settings {
     /// Checks what the kinds of keys do not.
     pub fn check(&self) -> Result<()> {
@@ -197,5 +226,30 @@ impl Settings {
             writeln!(text, "{name} = {value}").expect("a string takes everything");
         }
         text + "\n[model]\n" + &model.to_toml()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lathe_model::REGISTRY;
+
+    #[test]
+    fn the_first_setting_that_differs_is_named() {
+        let model = Spec::from_toml("backbone = 'gpt2'\nlayers = 'sf'\nd_model = 8\nvocab = 9", &REGISTRY).unwrap();
+        let settings = Settings { out: "here".into(), lr: 0.5, ..Settings::default() };
+        let differs = |text: &str| difference(text, &settings, &model, &REGISTRY).unwrap();
+        let same = Settings { out: "there".into(), ..settings.clone() }.to_toml(&model);
+        assert_eq!(differs(&same), None);
+        // Neither the order of keys nor the writing of numbers matters, nor keys that have their defaults.
+        let (head, tail) = same.split_once("\n[model]\n").unwrap();
+        let reversed = |text: &str| text.lines().rev().collect::<Vec<_>>().join("\n");
+        let written = format!("{}\n[model]\n{}", reversed(head), reversed(tail)).replace("lr = 0.5", "lr = 5e-1");
+        assert_eq!(differs(&written.replace("tensorboard = false\n", "")), None);
+        let two = |a: &str, b: &str| Some((a.to_string(), b.to_string()));
+        assert_eq!(differs(&same.replace("seed = 0", "seed = 3")), two("seed = 3", "seed = 0"));
+        assert_eq!(differs(&same.replace("d_model = 8", "d_model = 16")), two("d_model = 16", "d_model = 8"));
+        assert_eq!(differs(&(same.clone() + "heads = 2\n")), two("heads = 2", "no heads"));
+        assert!(difference("no = 3", &settings, &model, &REGISTRY).is_err());
     }
 }

@@ -1,13 +1,11 @@
 //! The `lathe` program: one file per verb, listed in [`verbs::VERBS`].
 
+mod hints;
 mod input;
-mod optimize;
 mod output;
-mod pages;
 mod picture;
-mod plot;
-mod profiler;
 mod progress;
+mod screen;
 mod verbs;
 mod workload;
 
@@ -53,6 +51,7 @@ pub(crate) fn command() -> Command {
 }
 
 fn main() -> ExitCode {
+    lathe_job::measurer::serve_child(&lathe_model::REGISTRY);
     let mut command = command();
     let matches = command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let Some((name, args)) = matches.subcommand() else { return ExitCode::from(2) };
@@ -63,7 +62,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::tell(format_args!("{}error:{} {error:#}", output::ERROR.render(), output::ERROR.render_reset()));
+            let text = hints::describe(&error, hints::leaf(&command, &matches));
+            output::tell(format_args!("{}error:{} {text}", output::ERROR.render(), output::ERROR.render_reset()));
             ExitCode::from(if input::is_usage(&error) { 2 } else { 1 })
         }
     }

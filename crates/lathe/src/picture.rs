@@ -1,8 +1,7 @@
 //! A stack in one line: each block its letter, in the colour of its kind, with a bar for its cost.
 
 use anstyle::{AnsiColor, Style};
-use lathe_core::{Block, BlockKind, Model, Setting, notation};
-use lathe_model::REGISTRY;
+use lathe_core::{Block, BlockKind, Model, Setting};
 use lathe_model::blocks::BLOCKS;
 
 const COLOURS: &[AnsiColor] = &[
@@ -44,19 +43,4 @@ pub fn line(model: &Model, setting: &Setting) -> String {
     let half = MAX_DRAWN / 2;
     let left_out = drawn.len() - 2 * half;
     format!("{} …{left_out}… {}", drawn[..half].concat(), drawn[drawn.len() - half..].concat())
-}
-
-/// A block of which every knob is written, with only those that tell it from others: `m8k1i256`, `s4`.
-pub fn short_name(block: &str) -> String {
-    let Ok(blocks) = notation::parse(block, &REGISTRY) else { return block.into() };
-    let Some(first): Option<&Block> = blocks.first() else { return block.into() };
-    let mut short = Block::new(first.kind);
-    // Knobs that only the long form has are options, and a second width of one number follows from the model.
-    let shown = if first.kind.key() == "moe" { 3 } else { 1 };
-    for (i, _, value) in first.knobs().take(shown) {
-        if let Some(value) = value {
-            short.set(i, value);
-        }
-    }
-    format!("{short:?}")
 }

@@ -1,14 +1,10 @@
-//! The flags that say what is measured, and the measuring of whole models in processes of their own.
+//! The flags that say what is measured, and what it is predicted with.
 
-use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use lathe_core::{Model, Spec};
-use lathe_model::{Precision, REGISTRY};
-use lathe_search::profile::{Interval, Measured};
+use lathe_job::profiler::TableSource;
+use lathe_model::Precision;
 use lathe_search::workload::{self, Workload};
-use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
 /// The setting of a measurement.
 #[derive(Args, Clone)]
@@ -66,80 +62,19 @@ impl WorkloadArgs {
     }
 }
 
-/// Set in a child process that measures; it gets a [`Task`] on stdin and answers with a [`Answer`].
-pub const CHILD: &str = "LATHE_MEASURE_CHILD";
-
-/// What a child measures.
-#[derive(Serialize, Deserialize)]
-pub struct Task {
-    /// A model file.
-    pub model: String,
-    pub workload: Workload,
-    pub seconds: f64,
-    pub seed: u64,
-    pub threads: usize,
-    /// Whether to measure beside [`reference()`].
-    pub beside: bool,
+/// How to come by a table of measured blocks.
+#[derive(Args, Clone)]
+pub struct TableArgs {
+    /// Table of an earlier `lathe profile --out`, to be used as it is
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// Measure anew, whatever was measured before
+    #[arg(long)]
+    fresh: bool,
 }
 
-/// What a child measured.
-#[derive(Serialize, Deserialize)]
-pub struct Answer {
-    pub latency_ms: Interval,
-    pub peak_bytes: Option<u64>,
-    pub raw_ms: Vec<f64>,
-    /// Where it was measured beside [`reference()`].
-    pub beside: Option<Beside>,
-}
-
-/// A model beside [`reference()`].
-#[derive(Serialize, Deserialize)]
-pub struct Beside {
-    /// How many times as long it takes.
-    pub ratio: f64,
-    pub reference_ms: f64,
-}
-
-/// What models are measured beside, so that the moods of the machine can be divided out: large enough to meet the same
-/// ones, small enough to take little time, whatever the workload.
-pub fn reference(workload: &Workload) -> Result<workload::Job> {
-    let spec = "backbone='gpt2'\nlayers='(sf)x4'\nd_model=256\nvocab=256\ntgt_len=128\nmax_len=128";
-    let model = Spec::from_toml(spec)?.model(&REGISTRY)?;
-    Ok(Workload { precision: workload.precision, ..Workload::default() }.whole(model, 0)?)
-}
-
-impl Answer {
-    pub fn measured(&self) -> Measured {
-        Measured { latency_ms: self.latency_ms, peak_bytes: self.peak_bytes.unwrap_or(0) }
+impl TableArgs {
+    pub fn source(&self) -> TableSource {
+        TableSource { file: self.table.clone(), fresh: self.fresh }
     }
-}
-
-/// Measures a model in a process of its own, so that its peak of memory is the model's alone.
-pub fn measure(model: &Model, workload: &Workload, seconds: f64, seed: u64) -> Result<Answer> {
-    measure_in_child(model, workload, seconds, seed, false)
-}
-
-/// The same, beside [`reference()`].
-pub fn measure_beside(model: &Model, workload: &Workload, seconds: f64) -> Result<Answer> {
-    measure_in_child(model, workload, seconds, 0, true)
-}
-
-fn measure_in_child(model: &Model, workload: &Workload, seconds: f64, seed: u64, beside: bool) -> Result<Answer> {
-    let program = std::env::current_exe().context("the path of this program")?;
-    let what = "the process that measures";
-    let threads = rayon::current_num_threads();
-    let task = Task { model: model.to_toml(), workload: workload.clone(), seconds, seed, threads, beside };
-    let mut child = Command::new(program)
-        .args(["bench", "--threads", &threads.to_string()])
-        .env(CHILD, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context(what)?;
-    child.stdin.take().expect("a pipe").write_all(&serde_json::to_vec(&task)?).context(what)?;
-    let output = child.wait_with_output().context(what)?;
-    if !output.status.success() {
-        bail!("the process that measures ended with {}", output.status);
-    }
-    serde_json::from_slice(&output.stdout).context("what the measuring process said")
 }

@@ -13,7 +13,7 @@ use lathe_core::space::Sampling;
 use lathe_core::{Model, Registry, Space};
 use lathe_train::data::{DataSpec, Sampler, Tokens, prepare};
 use lathe_train::run::{self, Event, Outcome};
-use lathe_train::settings::Settings;
+use lathe_train::settings::{self, Settings};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub fn train(models: &[Model], settings: &Settings, registry: &Registry, watch: 
             outcome => outcome?,
         };
         let Some(valid) = &outcome.valid else {
-            let expected = "a text to validate on: --valid, or a longer --data";
+            let expected = "a text to validate on: `valid`, or longer `data`";
             return Err(Error::data(&settings.data, "no text to validate on", expected));
         };
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -84,11 +84,8 @@ fn train_one(
         return Ok(run::begin(settings, &spec, registry, watch)?);
     }
     let before = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
-    let now = settings.to_toml(&spec);
-    // Where the folder lies does not matter.
-    let differs = |(a, b): &(&str, &str)| a != b && !a.starts_with("out = ");
-    if let Some((before, now)) = before.lines().zip(now.lines()).find(differs) {
-        let expected = format!("`{now}`, or another --out");
+    if let Some((before, now)) = settings::difference(&before, settings, &spec, registry)? {
+        let expected = format!("`{now}`, or another folder");
         return Err(Error::setting(path.display(), format!("`{before}` of another audit"), expected));
     }
     Ok(run::resume(folder, registry, watch)?)

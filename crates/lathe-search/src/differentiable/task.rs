@@ -114,8 +114,8 @@ pub fn write(task: &Task, folder: &Path) -> Result<()> {
     task.table.check()?;
     check_target(task)?;
     if !folder::is_free(folder).map_err(lathe_train::Error::from)? {
-        let expected = "a new or empty folder; --resume goes on with a search";
-        return Err(Error::setting(format!("out: {}", folder.display()), "other files", expected));
+        let found = if folder.join(SEARCH).exists() { "another search" } else { "other files" };
+        return Err(Error::setting(format!("out: {}", folder.display()), found, "a new or empty folder"));
     }
     let first = task.slots.iter().map(|options| options[0]).collect();
     let model = Model::new(task.frame.clone(), first)?;

@@ -9,6 +9,7 @@ use lathe_core::{Block, Frame, Model, Space};
 use lathe_model::folder::write_aside;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::Path;
 
 /// Keys of a model that do not change what a block costs, once its knobs are resolved.
@@ -170,15 +171,19 @@ impl Table {
         Self { machine: Machine::here(), workload: workload.clone(), blocks: Vec::new(), calibration: None }
     }
 
-    /// Reads a table and checks that it is as it was written.
+    /// Reads the table in a file and checks that it is as it was written.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read(path).map_err(Error::io(path))?;
-        let table: Self = serde_json::from_slice(&text)
-            .map_err(|error| Error::data(path.display(), error, "a table that `lathe profile` wrote"))?;
+        Self::parse(&std::fs::read(path).map_err(Error::io(path))?, path.display())
+    }
+
+    /// Reads a table, which is kept at a place, and checks that it is as it was written.
+    pub fn parse(text: &[u8], place: impl Display) -> Result<Self> {
+        let table: Self =
+            serde_json::from_slice(text).map_err(|error| Error::data(&place, error, "a table that a profile wrote"))?;
         let wrong =
             table.blocks.iter().find(|entry| entry.latency_us.median.is_nan() || entry.latency_us.median <= 0.0);
         if let Some(entry) = wrong {
-            let place = format!("{}: {}", path.display(), entry.name.block);
+            let place = format!("{place}: {}", entry.name.block);
             return Err(Error::data(place, entry.latency_us.median, "a latency above 0"));
         }
         let mut table = table;
@@ -187,23 +192,28 @@ impl Table {
     }
 
     /// An error where the table is of another machine or another workload.
-    pub fn check(&self, place: &Path, workload: &Workload) -> Result<()> {
+    pub fn check(&self, place: impl Display, workload: &Workload) -> Result<()> {
         if let Some(difference) = Machine::here().difference(&self.machine) {
-            let expected = "a table of this machine; `lathe profile` measures one";
-            return Err(Error::data(place.display(), format!("a table of another machine ({difference})"), expected));
+            let expected = "a table of this machine";
+            return Err(Error::data(place, format!("a table of another machine ({difference})"), expected));
         }
         if self.workload != *workload {
-            return Err(Error::data(place.display(), format!("a table for {}", self.workload), workload));
+            return Err(Error::data(place, format!("a table for {}", self.workload), workload));
         }
         Ok(())
     }
 
-    /// Writes it, whole or not at all.
+    /// What is written of it, at a place.
+    pub fn to_json(&self, place: impl Display) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| Error::data(place, error, "finite numbers"))
+    }
+
+    /// Writes it to a file, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<()> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
         }
-        let text = serde_json::to_vec(self).map_err(|error| Error::data(path.display(), error, "finite numbers"))?;
+        let text = self.to_json(path.display())?;
         Ok(write_aside(path, |out| out.write_all(&text)).map_err(lathe_train::Error::from)?)
     }
 

@@ -5,7 +5,7 @@ mod evolution;
 mod nsga2;
 mod random;
 
-use lathe_core::{Genome, Space};
+use lathe_core::{Genome, Identify, Identity, Space};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
 
@@ -54,7 +54,7 @@ pub trait Searcher: Send {
 /// A space, and what was proposed of it.
 pub struct Novelty<'a> {
     space: &'a Space,
-    seen: HashSet<String>,
+    seen: HashSet<Identity>,
 }
 
 /// The most draws to find an architecture that is new.
@@ -69,7 +69,7 @@ impl<'a> Novelty<'a> {
     /// Draws until an architecture is new, which it then is no longer; `None` where many draws find none.
     pub fn draw(&mut self, mut draw: impl FnMut(&Space) -> Genome) -> Option<Genome> {
         let mut draws = (0..PATIENCE).map(|_| draw(self.space));
-        draws.find(|genome| self.seen.insert(self.space.model(genome).to_toml()))
+        draws.find(|genome| self.seen.insert(self.space.model(genome).identity()))
     }
 
     /// How many were proposed.
@@ -102,4 +102,36 @@ pub const SEARCHERS: &[Entry] = &[
 /// The searcher of a name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     SEARCHERS.iter().find(|entry| entry.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lathe_core::{Sampling, Spec};
+    use lathe_model::REGISTRY;
+    use lathe_model::shipped::SPACES;
+    use rand::SeedableRng;
+
+    #[test]
+    fn two_spellings_are_one_architecture() {
+        let model = |layers: &str| {
+            let text = format!("backbone='gpt2'\nlayers='{layers}'\nd_model=64\nheads=4\ninner=128\nvocab=9");
+            Spec::from_toml(&text, &REGISTRY).unwrap().model(&REGISTRY).unwrap()
+        };
+        assert_eq!(model("(sf)x2").identity(), model("s4 f128 attention{heads=4} f").identity());
+        assert_ne!(model("sf").identity(), model("fs").identity());
+        assert_ne!(model("s4 f").identity(), model("s2 f").identity());
+    }
+
+    #[test]
+    fn identities_and_model_files_tell_the_same_architectures_apart() {
+        for shipped in SPACES {
+            let space = shipped.space().unwrap();
+            let mut rng = ChaCha8Rng::seed_from_u64(0);
+            let models = (0..200).map(|_| space.model(&space.sample(Sampling::Choices, &mut rng)));
+            let (texts, identities): (HashSet<String>, HashSet<Identity>) =
+                models.map(|model| (model.to_toml(), model.identity())).unzip();
+            assert_eq!(texts.len(), identities.len(), "{}", shipped.name);
+        }
+    }
 }

@@ -1,18 +1,15 @@
 //! `lathe generate`: text from a model folder.
 
 use super::Action;
-use crate::input::Usage;
 use crate::output;
 use anyhow::Result;
 use clap::Parser;
-use lathe_model::folder;
+use lathe_job::generate::{Request, Writer};
 use lathe_ops::Precision;
-use lathe_train::data::Tokenizer;
-use lathe_train::generate::{Generator, Sampling};
-use serde::Serialize;
+use lathe_train::generate::Sampling;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// Let a model folder continue a text
 #[derive(Parser)]
@@ -54,73 +51,31 @@ pub struct Generate {
     precision: Precision,
 }
 
-#[derive(Serialize)]
-struct Document {
-    text: String,
-    tokens_per_s: f64,
-}
-
 impl Action for Generate {
     fn run(self, json: bool) -> Result<()> {
-        let sampling = self.sampling()?;
-        let mut network = folder::load(&self.folder)?;
-        let tokenizer = Tokenizer::load(&self.folder)?;
-        super::check_tokenizer(&tokenizer, &network.model, &self.folder)?;
-        network.set_precision(self.precision);
-        network.freeze();
-        let prompt = if self.prompt.is_empty() { "\n" } else { &self.prompt };
-        let ids = tokenizer.encode(prompt)?;
-        if ids.is_empty() {
-            return Err(Usage("--prompt: found no token in it; expected a text that the tokenizer knows".into()).into());
-        }
-        let mut generator = Generator::new(&network, &ids, sampling);
-        let mut decoder = tokenizer.decoder();
-        ids.iter().for_each(|&id| drop(decoder.push(id))); // what comes may depend on what was
-        let mut text = String::new();
-        let mut out = std::io::stdout().lock();
-        if !json {
-            write!(out, "{}", self.prompt)?;
-        }
-        let start = Instant::now();
-        let mut seconds = 0.0;
-        for i in 0..self.tokens {
-            let piece = decoder.push(generator.next_token());
-            if i + 1 == self.tokens {
-                seconds = start.elapsed().as_secs_f64();
-            }
-            if let Some(piece) = piece {
-                if !json {
-                    write!(out, "{piece}")?;
-                    out.flush()?;
-                }
-                text.push_str(&piece);
-            }
-        }
-        let rest = decoder.finish().unwrap_or_default();
-        text.push_str(&rest);
-        let tokens_per_s = if self.tokens > 0 { f64::from(self.tokens) / seconds } else { 0.0 };
-        if json {
-            drop(out);
-            return output::json(&Document { text, tokens_per_s });
-        }
-        writeln!(out, "{rest}")?;
-        output::tell(format_args!("{} tokens, {tokens_per_s:.0} tokens/s", self.tokens));
-        Ok(())
-    }
-}
-
-impl Generate {
-    fn sampling(&self) -> Result<Sampling> {
-        let within = |flag: &str, value: f64, expected: &str, good: bool| match good {
-            true => Ok(()),
-            false => Err(Usage(format!("--{flag}: found {value}; expected {expected}"))),
+        let sampling = Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            repetition_penalty: self.repetition_penalty,
+            seed: self.seed,
         };
-        let t = self.temperature;
-        within("temperature", t, "a finite number of at least 0", t.is_finite() && t >= 0.0)?;
-        let p = self.top_p;
-        within("top-p", p, "a number above 0 and at most 1", p > 0.0 && p <= 1.0)?;
-        let r = self.repetition_penalty;
-        within("repetition-penalty", r, "a finite number above 0", r.is_finite() && r > 0.0)?;
-        Ok(Sampling { temperature: t, top_k: self.top_k, top_p: p, repetition_penalty: r, seed: self.seed })
+        let (tokens, precision) = (self.tokens, self.precision);
+        let request = Request { folder: self.folder, prompt: self.prompt, tokens, sampling, precision };
+        let writer = Writer::open(&request)?;
+        if json {
+            return output::json(&writer.write(&mut |_| ControlFlow::Continue(())));
+        }
+        let mut out = std::io::stdout().lock();
+        write!(out, "{}", request.prompt)?;
+        let mut written = Ok(());
+        let found = writer.write(&mut |piece| {
+            written = out.write_all(piece.as_bytes()).and_then(|()| out.flush());
+            if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        written?;
+        writeln!(out)?;
+        output::tell(format_args!("{tokens} tokens, {:.0} tokens/s", found.tokens_per_s));
+        Ok(())
     }
 }

@@ -14,15 +14,12 @@ mod models;
 mod optimize;
 mod profile;
 mod proxies;
-pub mod search;
+mod search;
 mod space;
-pub mod train;
+mod train;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{ArgMatches, Command, Parser};
-use lathe_core::Model;
-use lathe_train::data::Tokenizer;
-use std::path::Path;
 
 /// A verb: its part of the command line, and what it does.
 pub struct Verb {
@@ -62,22 +59,4 @@ const fn verb<A: Action>() -> Verb {
         action.run(matches.get_flag("json"))
     };
     Verb { command: A::command, run }
-}
-
-/// An error where the tokenizer of a folder cannot be that of its model.
-fn check_tokenizer(tokenizer: &Tokenizer, model: &Model, folder: &Path) -> Result<()> {
-    let (found, vocab) = (tokenizer.vocab(), model.frame.vocab);
-    match tokenizer {
-        Tokenizer::Bytes if vocab != 256 => {
-            bail!(
-                "{}: found no tokenizer.json; expected one, for the vocabulary of {vocab} is not that of bytes",
-                folder.display()
-            )
-        }
-        _ if found > vocab => {
-            let file = folder.join("tokenizer.json");
-            bail!("{}: found {found} tokens; expected at most {vocab}, the model's vocabulary", file.display())
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,20 +1,15 @@
 //! `lathe profile`: what each block of a space costs on this machine, and how well their sum predicts whole models.
 
 use super::Action;
-use crate::input;
 use crate::output::{self, BOLD, DIM, Table as Rows, bytes};
-use crate::picture::short_name;
-use crate::profiler::{self, Pace, Profiled, ROUNDS, TableArgs, measure_models};
-use crate::progress::Progress;
-use crate::workload::WorkloadArgs;
+use crate::screen;
+use crate::workload::{TableArgs, WorkloadArgs};
 use anyhow::Result;
 use clap::Parser;
-use lathe_core::Model;
-use lathe_search::profile::{Calibration, Entry, FRAME, Machine, Measured, Table, median};
-use lathe_search::workload::Workload;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use serde::Serialize;
+use lathe_job::profile::{self, Profile as Found, Request};
+use lathe_job::profiler::short_name;
+use lathe_model::REGISTRY;
+use lathe_search::profile::{Entry, FRAME};
 use std::path::PathBuf;
 
 /// Measure what each block of a space costs on this machine
@@ -56,127 +51,31 @@ pub struct Profile {
     seed: u64,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    machine: &'a Machine,
-    workload: &'a Workload,
-    blocks: &'a [Entry],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    others_share: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    calibration: Option<&'a Calibration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    check: Option<Check>,
-}
-
-/// Predicted against measured, over models that the correction has not seen.
-#[derive(Serialize)]
-struct Check {
-    latency: Agreement,
-    memory: Agreement,
-    models: Vec<Checked>,
-}
-
-#[derive(Serialize)]
-struct Agreement {
-    spearman: f64,
-    median_error: f64,
-    /// Of measuring the same model again.
-    repeat_error: f64,
-}
-
-#[derive(Serialize)]
-struct Checked {
-    layers: String,
-    d_model: u32,
-    predicted_ms: f64,
-    measured_ms: f64,
-    again_ms: f64,
-    predicted_bytes: f64,
-    measured_bytes: u64,
-    again_bytes: u64,
-}
-
 impl Action for Profile {
     fn run(self, json: bool) -> Result<()> {
-        let space = input::space(&self.space)?;
-        let workload = self.workload.workload();
-        let mut progress = Progress::default();
-        if let Some(warning) = workload.precision.warning() {
-            output::tell(format_args!("warning: {warning}"));
-        }
-        let baseline = std::slice::from_ref(&space.baseline);
-        let Profiled { mut table, noise } = self.table.table(&space, baseline, &workload, &mut progress)?;
-        let mut pace = Pace::default();
-        if self.models > 0 {
-            profiler::calibrate(&mut table, &space, self.models as usize, self.seed, &mut pace, &mut progress)?;
-        }
-        if let Some(path) = &self.out {
-            profiler::export(&table, path)?;
-        }
-        let check = match self.check {
-            0 => None,
-            n => {
-                // Another stream of the generator than that of the calibration.
-                let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-                rng.set_stream(1);
-                let models = profiler::random_models(&space, &workload, n as usize, &mut rng)?;
-                Some(check(&models, &table.clone().smoothed(), &mut pace, &mut progress)?)
-            }
+        let request = Request {
+            space: self.space,
+            workload: self.workload.workload(),
+            table: self.table.source(),
+            models: self.models,
+            check: self.check,
+            out: self.out,
+            seed: self.seed,
         };
-        // The cache may know more blocks than this space has.
-        let parts = lathe_search::profile::Part::of_space(&space, &workload)?;
-        let entries: Vec<Entry> = parts.iter().filter_map(|part| table.get(&part.name).cloned()).collect();
-        let document = Document {
-            machine: &table.machine,
-            workload: &workload,
-            blocks: &entries,
-            others_share: noise.and_then(|noise| noise.others),
-            calibration: table.calibration.as_ref(),
-            check,
-        };
-        if json { output::json(&document) } else { output::text(&document.to_string()) }
+        let found = screen::job(|context, watch| profile::run(context, &request, watch))?;
+        if json { output::json(&found) } else { output::text(&Shown(&found).to_string()) }
     }
 }
 
-/// Measures models twice and compares with what was predicted.
-fn check(models: &[Model], table: &Table, pace: &mut Pace, progress: &mut Progress) -> Result<Check> {
-    let mut measure = |what| measure_models(models.to_vec(), &table.workload, ROUNDS, what, pace, progress);
-    let (first, again) = (measure("measuring other models")?, measure("measuring them again")?);
-    let mut checked = Vec::new();
-    for ((model, Measured { latency_ms, peak_bytes }), (_, again)) in first.into_iter().zip(again) {
-        let predicted = table.predict(&model)?;
-        checked.push(Checked {
-            layers: model.layers(),
-            d_model: model.frame.d_model,
-            predicted_ms: predicted.latency_ms,
-            measured_ms: latency_ms.median,
-            again_ms: again.latency_ms.median,
-            predicted_bytes: predicted.peak_bytes,
-            measured_bytes: peak_bytes,
-            again_bytes: again.peak_bytes,
-        });
-    }
-    let of = |values: fn(&Checked) -> [f64; 3]| {
-        let values: Vec<[f64; 3]> = checked.iter().map(values).collect();
-        let column = |i: usize| values.iter().map(|row| row[i]).collect::<Vec<f64>>();
-        let error = |i: usize| median(values.iter().map(|row| (row[i] / row[1] - 1.0).abs()).collect());
-        let spearman = lathe_search::ranking::spearman(&column(0), &column(1)).unwrap_or(1.0);
-        Agreement { spearman, median_error: error(0), repeat_error: error(2) }
-    };
-    Ok(Check {
-        latency: of(|one| [one.predicted_ms, one.measured_ms, one.again_ms]),
-        memory: of(|one| [one.predicted_bytes, one.measured_bytes as f64, one.again_bytes as f64]),
-        models: checked,
-    })
-}
+/// A profile for people.
+struct Shown<'a>(&'a Found);
 
 /// More blocks than this are summed up by width.
 const MOST_ROWS: usize = 40;
 
-impl std::fmt::Display for Document<'_> {
+impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let machine = self.machine;
+        let machine = &self.0.machine;
         writeln!(
             f,
             "{}{}{}, {} threads, {}",
@@ -184,14 +83,14 @@ impl std::fmt::Display for Document<'_> {
             machine.cpu,
             BOLD.render_reset(),
             machine.threads,
-            self.workload
+            self.0.workload
         )?;
-        if self.blocks.len() <= MOST_ROWS {
+        if self.0.blocks.len() <= MOST_ROWS {
             self.every_block(f)?;
         } else {
             self.by_width(f)?;
         }
-        if let Some(calibration) = self.calibration {
+        if let Some(calibration) = &self.0.calibration {
             writeln!(
                 f,
                 "\n{} whole models: their latency is predicted to {:.1} %, their peak memory to {:.1} % (medians, each model \
@@ -201,7 +100,7 @@ impl std::fmt::Display for Document<'_> {
                 100.0 * calibration.memory_error
             )?;
         }
-        if let Some(check) = &self.check {
+        if let Some(check) = &self.0.check {
             writeln!(f, "\n{} other models, predicted against measured:", check.models.len())?;
             let mut rows = Rows::new(&["", "Spearman", "median error", "error of measuring again"], 1);
             for (name, agreement) in [("latency", &check.latency), ("peak memory", &check.memory)] {
@@ -215,15 +114,15 @@ impl std::fmt::Display for Document<'_> {
     }
 }
 
-impl Document<'_> {
+impl Shown<'_> {
     fn every_block(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let slowest = self.blocks.iter().map(|entry| entry.latency_us.median).fold(0.0, f64::max);
+        let slowest = self.0.blocks.iter().map(|entry| entry.latency_us.median).fold(0.0, f64::max);
         let mut rows = Rows::new(&["block", "width", "µs", "95 % interval", "runs", "outliers", "peak memory", ""], 1);
-        for entry in self.blocks {
+        for entry in &self.0.blocks {
             let latency = entry.latency_us;
             let bar = "█".repeat((20.0 * latency.median / slowest).round() as usize);
             rows.row([
-                short_name(&entry.name.block),
+                short_name(&entry.name.block, &REGISTRY),
                 entry.d_model.to_string(),
                 format!("{:.1}", latency.median),
                 format!("[{:.1}, {:.1}]", latency.low, latency.high),
@@ -242,7 +141,7 @@ impl Document<'_> {
             block => block.chars().take_while(|c| c.is_alphabetic() || *c == '-').take(1).collect(),
         };
         let mut groups: std::collections::BTreeMap<(String, u32), Vec<&Entry>> = Default::default();
-        for entry in self.blocks {
+        for entry in &self.0.blocks {
             groups.entry((kind(entry), entry.d_model)).or_default().push(entry);
         }
         let mut rows = Rows::new(&["kind", "width", "blocks", "fastest, µs", "slowest, µs", "widest interval"], 1);
@@ -263,7 +162,7 @@ impl Document<'_> {
             f,
             "{}{} blocks; --json has each with all its times{}",
             DIM.render(),
-            self.blocks.len(),
+            self.0.blocks.len(),
             DIM.render_reset()
         )
     }

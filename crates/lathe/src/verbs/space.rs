@@ -1,15 +1,14 @@
 //! `lathe space`: what a search space holds, and samples of it.
 
 use super::Action;
-use crate::input;
 use crate::output::{self, Table, grouped};
 use crate::picture;
 use anyhow::Result;
 use clap::Parser;
 use lathe_core::space::Sampling;
 use lathe_core::{Model, Setting, notation};
-use lathe_model::count;
 use lathe_model::shipped::SPACES;
+use lathe_model::{REGISTRY, count};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -108,7 +107,7 @@ struct Listed {
 impl Action for Space {
     fn run(self, json: bool) -> Result<()> {
         let Some(name) = &self.space else { return list(json) };
-        let space = input::space(name)?;
+        let space = lathe_job::input::space(name, &REGISTRY)?;
         let samples = Samples { space: &space, args: &self };
         let size = space.size().to_string();
         let options: Vec<String> =

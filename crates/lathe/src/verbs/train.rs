@@ -3,19 +3,15 @@
 use super::Action;
 use crate::input::{self, Usage};
 use crate::output::{self, BOLD, DIM, Table, grouped};
-use crate::progress::Progress;
-use anyhow::{Context, Result};
+use crate::screen::{self, short};
+use anyhow::Result;
 use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser};
 use lathe_core::model::Key;
-use lathe_core::{Spec, notation};
+use lathe_job::train::{self, DEFAULT_MODEL, Request};
 use lathe_train::evaluate::Evaluation;
-use lathe_train::recipes::RECIPES;
-use lathe_train::run::{self, Event, Outcome};
-use lathe_train::settings::{self, ModelEntry, Settings};
+use lathe_train::run::Outcome;
+use lathe_train::settings;
 use std::path::{Path, PathBuf};
-
-/// The model that is trained where none is named.
-const DEFAULT_MODEL: &str = "small_transformer_xl";
 
 /// Train a model on text, safe against a kill at any moment
 #[derive(Parser)]
@@ -96,112 +92,23 @@ impl clap::Args for Flags {
 
 impl Action for Train {
     fn run(self, json: bool) -> Result<()> {
-        let mut screen = Screen::default();
         let outcome = match &self.resume {
             Some(folder) => {
                 self.flags.none_given(self.run.is_some())?;
-                run::resume(folder, &mut |event| screen.show(event))
+                screen::job(|_, watch| train::resume(folder, watch))?
             }
             None => {
-                let (settings, model) = self.read()?;
-                run::begin(&settings, &model, &mut |event| screen.show(event))
+                let Flags { model, settings, keys } = self.flags;
+                let (settings, keys) = (input::given(&settings)?, keys.given()?);
+                let request = Request { run: self.run, settings, model, keys };
+                screen::job(|_, watch| train::begin(&request, watch))?
             }
         };
-        screen.finish();
-        let outcome = outcome?;
         if json {
             return output::json(&outcome);
         }
         output::text(&summary(&outcome))
     }
-}
-
-impl Train {
-    /// The run file with the flags over it.
-    fn read(&self) -> Result<(Settings, Spec)> {
-        let (mut settings, mut model) = match &self.run {
-            Some(name) => {
-                let recipe = RECIPES.iter().find(|recipe| recipe.name == name && !Path::new(name).exists());
-                let text = match recipe {
-                    Some(recipe) => recipe.text.to_string(),
-                    None => input::read_text(Path::new(name))?,
-                };
-                settings::read(&text).with_context(|| name.clone())?
-            }
-            None => (Settings::default(), ModelEntry::None),
-        };
-        for (key, text) in &self.flags.settings {
-            settings.set(key, key.parse(text).context("flags")?);
-        }
-        settings.check().context("flags")?;
-        if settings.out.is_empty() {
-            return Err(
-                Usage("--out is missing: the folder of the run, which becomes the model's folder".into()).into()
-            );
-        }
-        if settings.data.is_empty() {
-            return Err(Usage("--data is missing: the text to learn, which a recipe does not bring".into()).into());
-        }
-        if let Some(name) = &self.flags.model {
-            model = ModelEntry::Name(name.clone());
-        }
-        let mut spec = match model {
-            ModelEntry::Inline(spec) => spec,
-            ModelEntry::Name(name) => input::spec_of(&name)?,
-            ModelEntry::None if !settings.init.is_empty() => input::spec_of(&settings.init)?,
-            // Flags that say what a model is stand for all of it.
-            ModelEntry::None if self.flags.keys.has("backbone") => Spec::default(),
-            ModelEntry::None => input::spec_of(DEFAULT_MODEL)?,
-        };
-        self.flags.keys.apply(&mut spec)?;
-        Ok((settings, spec))
-    }
-}
-
-/// What is seen of a run.
-#[derive(Default)]
-pub struct Screen {
-    bar: Progress,
-}
-
-impl Screen {
-    /// Takes the bar away.
-    pub fn finish(&mut self) {
-        self.bar.finish();
-    }
-
-    /// Shows an event.
-    pub fn show(&mut self, event: Event<'_>) {
-        match event {
-            Event::Preparing(what, done, total) => self.bar.bytes(what, done, total),
-            Event::Training(model, data, step) => {
-                let blocks = notation::print(&model.blocks);
-                let (train, valid) = (data.train.len(), data.valid.as_ref().map_or(0, |valid| valid.len()));
-                self.bar.say(&format!(
-                    "{} {blocks}, d_model {}; {} tokens to train on, {} to validate on, vocabulary {}",
-                    model.frame.backbone.key,
-                    model.frame.d_model,
-                    grouped(train),
-                    grouped(valid),
-                    grouped(data.tokenizer.vocab()),
-                ));
-                if step > 0 {
-                    self.bar.say(&format!("goes on after step {step}"));
-                }
-            }
-            Event::Step(step) => {
-                let text = format!("loss {:.4}  {:.0} tokens/s", step.loss, step.tokens_per_s);
-                self.bar.steps("training", &text, step.step.into(), step.steps.into());
-            }
-            Event::Evaluating(done, total) => self.bar.note(&format!("evaluating, {} %", 100 * done / total.max(1))),
-            Event::Evaluated(step, valid) => self.bar.say(&format!("step {step}: {}", short(valid))),
-            Event::Warning(warning) => self.bar.say(&format!("warning: {warning}")),
-        }
-    }
-}
-
-fn short(valid: &Evaluation) -> String {
-    format!("valid loss {:.4}, perplexity {:.2}, {:.4} bits/byte", valid.loss, valid.perplexity, valid.bits_per_byte)
 }
 
 /// The kinds of the built-in language as a table; nothing on other text.

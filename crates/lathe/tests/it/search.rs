@@ -119,7 +119,7 @@ fn tables_that_do_not_fit_are_refused() {
     let machine: Value = serde_json::from_str(&good).expect("JSON");
     let cpu = machine["machine"]["cpu"].as_str().expect("a name");
     refused(&good.replace(cpu, "abacus"), &[], "another machine (CPU abacus");
-    refused(&good[..good.len() / 2], &[], "a table that `lathe profile` wrote");
+    refused(&good[..good.len() / 2], &[], "a table that a profile wrote");
     refused(&good, &["--batch", "2"], "a table for inference, batch 1");
     refused(&good.replace("f64\"", "f65\""), &[], "nothing for f64");
 }

@@ -2,21 +2,16 @@
 
 use crate::input::{self, Usage};
 use crate::output::{self, BOLD, DIM, Table};
-use crate::profiler::TableArgs;
-use crate::progress::Progress;
+use crate::screen;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser, ValueEnum};
 use lathe_core::model::Key;
-use lathe_core::{Block, Frame, Model, Space};
-use lathe_model::REGISTRY;
-use lathe_search::differentiable::costs::Costs;
+use lathe_job::differentiable::{self, Request};
+use lathe_job::train;
 use lathe_search::differentiable::gumbel::{Relaxation, Sampling};
 use lathe_search::differentiable::latency::Target;
-use lathe_search::differentiable::run::{self, Event, Outcome};
-use lathe_search::differentiable::search::Found;
+use lathe_search::differentiable::run::Outcome;
 use lathe_search::differentiable::settings::{Cost, Preset, SearchSettings};
-use lathe_search::differentiable::task::Task;
-use lathe_search::workload::Workload;
 use lathe_train::settings::{KEYS, Settings};
 use std::path::{Path, PathBuf};
 
@@ -183,17 +178,14 @@ impl clap::Args for TrainingFlags {
 
 impl Differentiable {
     pub fn run(self, json: bool) -> Result<()> {
-        let mut screen = Screen::default();
-        let outcome = self.search(&mut screen);
-        screen.bar.finish();
-        let outcome = outcome?;
+        let outcome = self.search()?;
         if json {
             return output::json(&outcome);
         }
         output::text(&summary(&outcome))
     }
 
-    fn search(&self, screen: &mut Screen) -> Result<Outcome> {
+    fn search(&self) -> Result<Outcome> {
         if let Some(folder) = &self.resume {
             let targets = [self.target_latency, self.target_latency_us, self.target_memory];
             if self.space.is_some() || !self.flags.settings.is_empty() || targets.iter().any(Option::is_some) {
@@ -201,37 +193,24 @@ impl Differentiable {
                     "--resume: found other settings beside it; expected none, for the search goes on with its own";
                 return Err(Usage(usage.into()).into());
             }
-            return Ok(run::resume(folder, &mut |event| screen.show(event))?);
+            return screen::job(|_, watch| differentiable::resume(folder, watch));
         }
         let Some(space) = &self.space else {
             return Err(
                 Usage("no space: give a file or a shipped name (`lathe space --list` lists them)".into()).into()
             );
         };
-        let task = self.task(space)?;
-        if task.training.out.is_empty() {
-            let folder = tempfile::tempdir().context("a folder for the search")?;
-            let outcome = run::begin(&task, folder.path(), &mut |event| screen.show(event))?;
-            return Ok(Outcome { out: String::new(), ..outcome });
-        }
-        Ok(run::begin(&task, Path::new(&task.training.out), &mut |event| screen.show(event))?)
-    }
-
-    fn task(&self, name: &str) -> Result<Task> {
-        let space = input::space(name)?;
-        let (frame, slots) = space.block_choices().with_context(|| name.to_string())?;
-        let mut training = Settings { balance: 0.0, ..Settings::default() };
-        for (key, text) in &self.flags.settings {
-            training.set(key, key.parse(text).context("flags")?);
-        }
-        training.check().context("flags")?;
-        let settings = self.settings();
-        settings.check()?;
-        let frame = frame.clone();
-        let baseline = space.baseline.blocks.clone();
-        let costs = self.costs(&space, &frame, &slots, &training, settings.cost)?;
-        let table = costs.table(&frame, &slots, &baseline, !self.blocks_only)?;
-        Ok(Task { frame, slots, baseline, table, training, settings })
+        let training = Settings { balance: 0.0, ..Settings::default() };
+        let request = Request {
+            space: space.clone(),
+            settings: self.settings(),
+            training: train::with(training, &input::given(&self.flags.settings)?).context("flags")?,
+            table: self.table.clone(),
+            blocks_only: self.blocks_only,
+            measure_batch: self.measure_batch,
+            measure_seq: self.measure_seq,
+        };
+        screen::job(|context, watch| differentiable::begin(context, &request, watch))
     }
 
     fn settings(&self) -> SearchSettings {
@@ -262,61 +241,6 @@ impl Differentiable {
         settings.arch_samples = self.arch_samples.map_or(settings.arch_samples, Sampling::from);
         settings.project = !self.no_projection;
         settings
-    }
-
-    /// The costs of a file, or of a profile.
-    fn costs(
-        &self,
-        space: &Space,
-        frame: &Frame,
-        slots: &[Vec<Block>],
-        training: &Settings,
-        cost: Cost,
-    ) -> Result<Costs> {
-        let (batch, seq) = (self.measure_batch, self.measure_seq.unwrap_or(frame.tgt_len));
-        let precision = training.precision()?;
-        let workload = Workload { batch, seq: self.measure_seq, precision, ..Workload::default() };
-        let model = Model { frame: frame.clone(), blocks: space.baseline.blocks.clone() };
-        let frame = workload.model(&model)?.frame; // with the lengths of the measurement
-        if let Some(path) = self.table.as_ref().filter(|_| cost == Cost::Latency) {
-            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            return Ok(Costs::read(&text, &path.display().to_string(), &frame, &REGISTRY, (batch, seq))?);
-        }
-        let baseline = std::slice::from_ref(&space.baseline);
-        let profiled =
-            TableArgs::of(self.table.as_deref()).table(space, baseline, &workload, &mut Progress::default())?;
-        let blocks = slots.iter().flatten().chain(&space.baseline.blocks).copied();
-        Ok(Costs::of_profile(&profiled.table, cost, blocks, &frame)?)
-    }
-}
-
-/// What is seen of a search.
-#[derive(Default)]
-struct Screen {
-    bar: Progress,
-    losses: [f32; 2],
-}
-
-impl Screen {
-    fn show(&mut self, event: Event<'_>) {
-        match event {
-            Event::Preparing(what, done, total) => self.bar.bytes(what, done, total),
-            Event::Step(done, total, found) => {
-                match found {
-                    Found::Weights { loss, .. } => self.losses[0] = *loss,
-                    Found::Architecture { loss, .. } => self.losses[1] = *loss,
-                }
-                let text = format!("loss {:.4}, of mixtures {:.4}", self.losses[0], self.losses[1]);
-                self.bar.steps("searching", &text, done.into(), total.into());
-            }
-            Event::Round(round, argmax, expected) => self.bar.say(&format!(
-                "round {}: {}, estimated at {:.3}; all options together at {expected:.3}",
-                round + 1,
-                argmax.layers,
-                argmax.estimated_latency
-            )),
-            Event::Warning(warning) => self.bar.say(&format!("warning: {warning}")),
-        }
     }
 }
 

@@ -4,9 +4,6 @@ mod compare;
 mod differentiable;
 mod pareto;
 
-pub use compare::Ended;
-pub use pareto::{Baseline, MeanSaving, Point};
-
 use super::Action;
 use anyhow::Result;
 use clap::{Parser, Subcommand};

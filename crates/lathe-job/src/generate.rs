@@ -1,0 +1,114 @@
+//! Text from a model folder.
+
+use crate::evaluate::check_tokenizer;
+use crate::{Error, Result};
+use lathe_core::Registry;
+use lathe_model::{Precision, folder};
+use lathe_train::data::Tokenizer;
+use lathe_train::generate::{Generator, Sampling};
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What to write, and how.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// A model folder.
+    pub folder: PathBuf,
+    /// Text to continue; empty for a new line.
+    pub prompt: String,
+    /// Tokens to write.
+    pub tokens: u32,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Precision of products.
+    pub precision: Precision,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Serialize)]
+pub struct Generated {
+    /// The text, without the prompt.
+    pub text: String,
+    /// How fast.
+    pub tokens_per_s: f64,
+}
+
+/// A model folder, loaded to continue a text.
+pub struct Writer {
+    network: lathe_model::Network,
+    tokenizer: Tokenizer,
+    prompt: Vec<u32>,
+    tokens: u32,
+    sampling: Sampling,
+}
+
+impl Writer {
+    /// Checks a request and loads its model.
+    pub fn open(request: &Request, registry: &Registry) -> Result<Self> {
+        check(&request.sampling)?;
+        let mut network = folder::load(&request.folder, registry)?;
+        let tokenizer = Tokenizer::load(&request.folder)?;
+        check_tokenizer(&tokenizer, &network.model, &request.folder)?;
+        network.set_precision(request.precision);
+        network.freeze();
+        if !network.model.frame.backbone.causal() {
+            let found = format!("a {}, which sees the whole text", network.model.frame.backbone.key());
+            return Err(Error::data(request.folder.display(), found, "a model that writes one token after another"));
+        }
+        let prompt = prompt(&tokenizer, &request.prompt)?;
+        if prompt.is_empty() {
+            return Err(Error::setting("prompt", "no token in it", "a text that the tokenizer knows"));
+        }
+        Ok(Self { network, tokenizer, prompt, tokens: request.tokens, sampling: request.sampling })
+    }
+
+    /// Writes; `piece` gets the text as it comes, and may end it.
+    pub fn write(&self, piece: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Generated {
+        let mut generator = Generator::new(&self.network, &self.prompt, self.sampling);
+        let mut decoder = self.tokenizer.decoder();
+        self.prompt.iter().for_each(|&id| drop(decoder.push(id))); // what comes may depend on what was
+        let mut text = String::new();
+        let start = Instant::now();
+        let mut seconds = 0.0;
+        for i in 0..self.tokens {
+            let found = decoder.push(generator.next_token());
+            if i + 1 == self.tokens {
+                seconds = start.elapsed().as_secs_f64();
+            }
+            if let Some(found) = found {
+                text.push_str(&found);
+                if piece(&found).is_break() {
+                    break;
+                }
+            }
+        }
+        let rest = decoder.finish().unwrap_or_default();
+        let _ = piece(&rest); // the last one
+        text.push_str(&rest);
+        Generated { text, tokens_per_s: if self.tokens > 0 { f64::from(self.tokens) / seconds } else { 0.0 } }
+    }
+}
+
+/// The tokens to continue: the text's, after the token that texts begin with where the tokenizer puts one there. Without a
+/// text it is that token, or a new line.
+fn prompt(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
+    let begin = tokenizer.encode_with_specials("", None)?.ids;
+    Ok(match text {
+        "" if !begin.is_empty() => begin.into_iter().take(1).collect(),
+        "" => tokenizer.encode("\n")?,
+        text => begin.into_iter().take(1).chain(tokenizer.encode(text)?).collect(),
+    })
+}
+
+fn check(sampling: &Sampling) -> Result<()> {
+    let within = |setting: &str, value: f64, expected: &str, good: bool| match good {
+        true => Ok(()),
+        false => Err(Error::setting(setting, value, expected)),
+    };
+    let Sampling { temperature: t, top_p: p, repetition_penalty: r, .. } = *sampling;
+    within("temperature", t, "a finite number of at least 0", t.is_finite() && t >= 0.0)?;
+    within("top_p", p, "a number above 0 and at most 1", p > 0.0 && p <= 1.0)?;
+    within("repetition_penalty", r, "a finite number above 0", r.is_finite() && r > 0.0)
+}

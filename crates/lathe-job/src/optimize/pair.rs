@@ -1,0 +1,79 @@
+//! Two models measured side by side: one pass of each in turn, so that whatever the machine does hits both.
+
+use crate::Result;
+use lathe_core::{Model, Registry};
+use lathe_model::folder;
+use lathe_search::measure::Times;
+use lathe_search::profile::Interval;
+use lathe_search::workload::{Job, Workload};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What two models take.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Pair {
+    /// Milliseconds of the first.
+    pub first_ms: Interval,
+    /// Milliseconds of the second.
+    pub second_ms: Interval,
+    /// How many times faster the second is: the ratio of the medians.
+    pub speedup: f64,
+    /// 95 % interval, by the ratios of neighbouring passes.
+    pub interval: [f64; 2],
+    /// Passes of each.
+    pub passes: usize,
+    /// The latency of the second as a share of the first's: the median ratio of neighbouring passes, which a load that comes
+    /// and goes moves less than the medians. To choose by.
+    #[serde(skip)]
+    pub share: f64,
+}
+
+/// Fewest passes of each.
+const LEAST: usize = 11;
+
+/// Measures two models with random weights for so long.
+pub fn measure(first: &Model, second: &Model, workload: &Workload, time: Duration) -> Result<Pair> {
+    let whole = |model: &Model| -> Result<Job> { Ok(workload.whole(workload.model(model)?, 0)?) };
+    Ok(measure_jobs([whole(first)?, whole(second)?], time))
+}
+
+/// Measures two models that are trained, in these folders.
+pub fn measure_trained(folders: [&Path; 2], workload: &Workload, time: Duration, registry: &Registry) -> Result<Pair> {
+    let job = |folder: &Path| -> Result<Job> {
+        let model = workload.model(&folder::load_model(folder, registry)?)?;
+        Ok(workload.passes(folder::load_as(folder, model)?, 0))
+    };
+    Ok(measure_jobs([job(folders[0])?, job(folders[1])?], time))
+}
+
+fn measure_jobs(mut jobs: [Job; 2], time: Duration) -> Pair {
+    for _ in 0..2 {
+        jobs.iter_mut().for_each(|job| job());
+    }
+    let mut times = [Times { raw: Vec::new() }, Times { raw: Vec::new() }];
+    let begin = Instant::now();
+    for round in 0.. {
+        if round >= LEAST && begin.elapsed() >= time {
+            break;
+        }
+        // Whoever goes first changes from round to round.
+        for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let start = Instant::now();
+            jobs[side]();
+            times[side].raw.push(1e3 * start.elapsed().as_secs_f64());
+        }
+    }
+    let [first, second] = &times;
+    let ratios = Times { raw: first.raw.iter().zip(&second.raw).map(|(a, b)| a / b).collect() };
+    let (low, high) = ratios.interval();
+    let speedup = first.median() / second.median();
+    Pair {
+        first_ms: Interval::from(first),
+        second_ms: Interval::from(second),
+        speedup,
+        interval: [low.min(speedup), high.max(speedup)],
+        passes: first.raw.len(),
+        share: 1.0 / ratios.median(),
+    }
+}
