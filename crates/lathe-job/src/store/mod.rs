@@ -95,3 +95,13 @@ fn check(name: &str) -> Result<()> {
 fn busy(place: &str) -> lathe_search::Error {
     lathe_search::Error::data(place, "a record that another process is at work on", "one that has no other writer")
 }
+
+/// The lines of a text, each without its end.
+fn lines(text: &[u8]) -> Vec<Vec<u8>> {
+    text.split_inclusive(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line).to_vec()).collect()
+}
+
+/// Bytes of the whole lines at the beginning of a text.
+fn whole(text: &[u8]) -> usize {
+    text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1)
+}
