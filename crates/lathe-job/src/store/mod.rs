@@ -1,6 +1,6 @@
 //! Where jobs keep what they find: documents, which are written whole (a table of measured blocks), and logs, which grow
 //! line by line (what a search has evaluated). A [`Store`] has both, by name; every one there is stands in [`STORES`] and
-//! passes [`conformance`].
+//! passes [`conformance()`].
 
 mod conformance;
 mod files;
