@@ -104,25 +104,6 @@ impl Error {
         }
     }
 
-    /// The setting that is wrong or missing, as the message names it.
-    pub fn place(&self) -> Option<&str> {
-        let of_train = |error| match error {
-            &lathe_train::Error::Setting { ref place, .. } => Some(place.as_str()),
-            _ => None,
-        };
-        match self {
-            Self::Setting { place, .. } | Self::Missing { place, .. } => Some(place),
-            Self::At { error, .. } => error.place(),
-            Self::Search(error) => match &**error {
-                lathe_search::Error::Setting { place, .. } => Some(place),
-                lathe_search::Error::Train(error) => of_train(error),
-                _ => None,
-            },
-            Self::Train(error) => of_train(error),
-            _ => None,
-        }
-    }
-
     /// An error of the system at a file.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
@@ -153,6 +134,30 @@ pub fn is_usage(error: &(dyn std::error::Error + 'static)) -> bool {
     let folder = || error.downcast_ref().map(FolderError::is_config);
     let core = || error.downcast_ref().map(lathe_core::Error::is_usage);
     job.or_else(search).or_else(train).or_else(folder).or_else(core).unwrap_or(false)
+}
+
+/// The setting that is wrong or missing, as the message of an error of any of the libraries names it.
+pub fn setting<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
+    if let Some(error) = error.downcast_ref() {
+        return match error {
+            Error::Setting { place, .. } | Error::Missing { place, .. } => Some(place),
+            Error::At { error, .. } => setting(&**error),
+            Error::Search(error) => setting(&**error),
+            Error::Train(error) => setting(&**error),
+            _ => None,
+        };
+    }
+    if let Some(error) = error.downcast_ref() {
+        return match error {
+            lathe_search::Error::Setting { place, .. } => Some(place),
+            lathe_search::Error::Train(error) => setting(&**error),
+            _ => None,
+        };
+    }
+    match error.downcast_ref() {
+        Some(lathe_train::Error::Setting { place, .. }) => Some(place),
+        _ => None,
+    }
 }
 
 /// Names the place where an error came up.

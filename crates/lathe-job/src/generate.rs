@@ -80,13 +80,14 @@ impl Writer {
             if let Some(found) = found {
                 text.push_str(&found);
                 if piece(&found).is_break() {
-                    break;
+                    let tokens_per_s = f64::from(i + 1) / start.elapsed().as_secs_f64();
+                    return Generated { text, tokens_per_s };
                 }
             }
         }
         let rest = decoder.finish().unwrap_or_default();
-        let _ = piece(&rest); // the last one
         text.push_str(&rest);
+        let _ = piece(&rest); // there is nothing left to end
         Generated { text, tokens_per_s: if self.tokens > 0 { f64::from(self.tokens) / seconds } else { 0.0 } }
     }
 }

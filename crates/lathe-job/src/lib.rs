@@ -31,7 +31,7 @@ pub mod profiler;
 pub mod store;
 pub mod train;
 
-pub use error::{At, Error, Result, is_usage};
+pub use error::{At, Error, Result, is_usage, setting};
 pub use event::{Event, Watch};
 
 use lathe_core::Registry;

@@ -22,8 +22,10 @@ pub fn leaf<'a>(command: &'a Command, matches: &ArgMatches) -> &'a Command {
 pub fn describe(error: &anyhow::Error, verb: &Command) -> String {
     let text = |cause: &(dyn std::error::Error + 'static)| {
         let text = cause.to_string();
-        let place = cause.downcast_ref().and_then(lathe_job::Error::place);
-        place.map_or(text.clone(), |place| text.replacen(place, &flags(place, verb), 1))
+        match lathe_job::setting(cause) {
+            Some(place) => text.replacen(place, &flags(place, verb), 1),
+            None => text,
+        }
     };
     let text = error.chain().map(text).collect::<Vec<_>>().join(": ");
     match HINTS.iter().find(|(end, _)| text.ends_with(end)) {
@@ -60,5 +62,9 @@ mod tests {
         assert_eq!(setting("out/b.json"), "out/b.json: found 0; expected more");
         assert_eq!(setting("seed, seq, sky"), "--seed, --seq, sky: found 0; expected more");
         assert_eq!(told(lathe_job::Error::missing("out", "a folder")), "--out is missing: a folder");
+        let below = lathe_search::Error::from(lathe_train::Error::setting("steps", 0, "more"));
+        assert_eq!(describe(&below.into(), verb), "--steps: found 0; expected more");
+        let table = lathe_job::Error::data("t.json", "another", "a table of this machine");
+        assert!(told(table).ends_with("; `lathe profile` measures one"));
     }
 }

@@ -1,5 +1,5 @@
 //! What a whole model takes on this machine. Who measures is a [`Measurer`]; every one there is stands in
-//! [`MEASURERS`] and passes [`conformance`].
+//! [`MEASURERS`] and passes [`conformance()`].
 
 mod child_process;
 mod conformance;

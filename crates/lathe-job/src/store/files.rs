@@ -1,6 +1,6 @@
 //! A folder: a file for each document and for each log.
 
-use super::{Log, Store, busy, check};
+use super::{Log, Store, busy, check, whole};
 use crate::{Error, Result};
 use lathe_model::folder::write_aside;
 use lathe_search::Error as SearchError;
@@ -74,7 +74,7 @@ impl Lines {
         }
         let lines = Self { path: path.into(), file };
         let text = lines.text()?;
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let whole = whole(&text);
         if whole < text.len() {
             lines.file.set_len(whole as u64).map_err(io())?;
         }
@@ -96,7 +96,7 @@ impl Log for Lines {
     }
 
     fn lines(&self) -> lathe_search::Result<Vec<Vec<u8>>> {
-        Ok(super::memory::lines(&self.text()?))
+        Ok(super::lines(&self.text()?))
     }
 
     fn append(&mut self, line: &[u8]) -> lathe_search::Result<()> {

@@ -1,6 +1,6 @@
 //! Nothing but memory: for tests, and for front ends that keep things in their own way.
 
-use super::{Log, Store, busy, check};
+use super::{Log, Store, busy, check, lines, whole};
 use crate::Result;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,8 +53,7 @@ impl Store for Memory {
             return Err(busy(&self.place(name)).into());
         }
         let text = content.texts.entry(name.into()).or_default();
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        text.truncate(whole);
+        text.truncate(whole(text));
         Ok(Box::new(Writer { name: name.into(), store: self.clone() }))
     }
 }
@@ -85,9 +84,4 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.store.content().open.remove(&self.name);
     }
-}
-
-/// The lines of a text, each without its end.
-pub(super) fn lines(text: &[u8]) -> Vec<Vec<u8>> {
-    text.split_inclusive(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line).to_vec()).collect()
 }

@@ -1,6 +1,6 @@
 //! Where jobs keep what they find: documents, which are written whole (a table of measured blocks), and logs, which grow
 //! line by line (what a search has evaluated). A [`Store`] has both, by name; every one there is stands in [`STORES`] and
-//! passes [`conformance`].
+//! passes [`conformance()`].
 
 mod conformance;
 mod files;
@@ -94,4 +94,14 @@ fn check(name: &str) -> Result<()> {
 /// The error of a second writer.
 fn busy(place: &str) -> lathe_search::Error {
     lathe_search::Error::data(place, "a record that another process is at work on", "one that has no other writer")
+}
+
+/// The lines of a text, each without its end.
+fn lines(text: &[u8]) -> Vec<Vec<u8>> {
+    text.split_inclusive(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line).to_vec()).collect()
+}
+
+/// Bytes of the whole lines at the beginning of a text.
+fn whole(text: &[u8]) -> usize {
+    text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1)
 }

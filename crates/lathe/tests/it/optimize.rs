@@ -94,6 +94,10 @@ fn a_job_ends_with_two_models_and_a_report() {
         assert_eq!(values[0], found[side]["valid"]["bits_per_byte"]);
         assert!(values.len() == 2 && values[0] != values[1], "{values:?}");
     }
+    // The folder holds this job and no other.
+    let refused = job(&place, &["--seed", "9"]).output().expect("the binary runs");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && error.contains("other settings (seed 0, here 9)"), "{error}");
     // Another job takes its baseline over, if it would train it in the same way.
     let baseline = place.path().join("out/baseline").display().to_string();
     let other = |more: &[&str]| {
