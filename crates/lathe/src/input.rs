@@ -3,7 +3,7 @@
 use crate::output;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command};
-use lathe_core::model::{KEYS, Key};
+use lathe_core::model::Key;
 use lathe_core::{Model, Spec};
 use lathe_job::input::spec;
 use lathe_job::train::Given;
@@ -46,8 +46,8 @@ pub struct ModelArgs {
 }
 
 /// A flag for each key of a table.
-pub fn key_flags(keys: &'static [Key], heading: &'static str) -> impl Iterator<Item = Arg> {
-    keys.iter().map(move |key| {
+pub fn key_flags(keys: impl IntoIterator<Item = &'static Key>, heading: &'static str) -> impl Iterator<Item = Arg> {
+    keys.into_iter().map(move |key| {
         let flag: &'static str = key.name.replace('_', "-").leak();
         let name: &'static str = key.name.to_uppercase().leak();
         Arg::new(key.name)
@@ -74,7 +74,7 @@ impl ModelKeys {
 impl clap::FromArgMatches for ModelKeys {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
-        Ok(Self { flags: KEYS.iter().filter_map(flag).collect() })
+        Ok(Self { flags: REGISTRY.keys().filter_map(flag).collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -85,7 +85,7 @@ impl clap::FromArgMatches for ModelKeys {
 
 impl clap::Args for ModelKeys {
     fn augment_args(command: Command) -> Command {
-        command.args(key_flags(KEYS, "Model (over the file's, or without one)"))
+        command.args(key_flags(REGISTRY.keys(), "Model (over the file's, or without one)"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -97,7 +97,7 @@ impl ModelArgs {
     /// Reads the model.
     pub fn model(&self) -> Result<Model> {
         let mut model = match &self.name {
-            Some(name) => spec(name)?,
+            Some(name) => spec(name, &REGISTRY)?,
             None if self.keys.is_empty() => {
                 return Err(Usage("no model: give a file, a model folder, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
             }
@@ -109,7 +109,7 @@ impl ModelArgs {
         let spec = model;
         let model = spec.model(&REGISTRY).with_context(|| self.name.clone().unwrap_or_else(|| "flags".into()))?;
         for key in spec.without_effect(&model.frame) {
-            output::tell(format_args!("note: {key} has no effect with backbone {}", model.frame.backbone.key));
+            output::tell(format_args!("note: {key} has no effect with backbone {}", model.frame.backbone.key()));
         }
         Ok(model)
     }

@@ -65,7 +65,7 @@ impl Screen {
                 let (train, valid) = (data.train.len(), data.valid.as_ref().map_or(0, |valid| valid.len()));
                 self.bar.say(&format!(
                     "{} {}, d_model {}; {} tokens to train on, {} to validate on, vocabulary {}",
-                    model.frame.backbone.key,
+                    model.frame.backbone.key(),
                     model.layers(),
                     model.frame.d_model,
                     grouped(train),

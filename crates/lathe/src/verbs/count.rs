@@ -6,7 +6,7 @@ use crate::output::{self, DIM, Object, Table, bytes, grouped, short};
 use crate::picture;
 use anyhow::Result;
 use clap::Parser;
-use lathe_core::{Model, Positions, Setting, notation};
+use lathe_core::{Model, Setting, notation};
 use lathe_model::{Counts, count};
 use serde::Serialize;
 
@@ -144,9 +144,9 @@ fn table(model: &Model, setting: &Setting, counts: &Counts) -> String {
         bytes(counts.activation_bytes),
         bytes(counts.blocks.state_bytes),
     ]);
-    let memory = match frame.backbone.positions {
-        Positions::Relative => format!(" after {} remembered", setting.mem_len),
-        Positions::Learned => String::new(),
+    let memory = match frame.has_memory() {
+        true => format!(" after {} remembered", setting.mem_len),
+        false => String::new(),
     };
     format!(
         "{}\n{}  {}\n{}{}, width {}, vocabulary {}; batch {}, {} tokens{memory}{}\n\n{table}\nweights {} in f32; every cluster of the output evaluated: {} FLOPs\n",
@@ -154,7 +154,7 @@ fn table(model: &Model, setting: &Setting, counts: &Counts) -> String {
         model.layers(),
         format_args!("({} blocks)", model.blocks.len()),
         DIM.render(),
-        frame.backbone.key,
+        frame.backbone.key(),
         frame.d_model,
         grouped(frame.vocab),
         setting.batch,

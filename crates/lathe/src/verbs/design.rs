@@ -74,7 +74,7 @@ impl Action for Design {
             Rule::Par { blocks, p } => (design::par(blocks, p)?, None),
             Rule::Sandwich { blocks, k } => (design::sandwich(blocks, k)?, None),
             Rule::Scaled { backbone, layers } => {
-                let design::Scaled { layers, d_model, heads, inner } = design::scaled(&backbone, layers)?;
+                let design::Scaled { layers, d_model, heads, inner } = design::scaled(&backbone, layers, &REGISTRY)?;
                 (layers, Some(Widths { d_model, heads, inner }))
             }
         };

@@ -15,11 +15,15 @@ use std::path::PathBuf;
 #[command(
     name = "eval",
     after_help = "\
-The text is cut into windows of tgt_len tokens, through which a transformer_xl carries its memory (gpt2: of max_len, each
-by itself unless --context lets it see the end of the one before). Every token but the first is scored once.
+The text is cut into windows: of tgt_len tokens, through which a model with a memory carries it; else of max_len, each by
+itself unless --context lets it see the end of the one before. Every token but the first is scored once. With --documents
+each document is scored by itself, after the token that texts begin with, up to max_len tokens. An encoder tells masked
+tokens, 15 % of all, always the same.
 
 Examples:
   lathe eval mine --data test.txt
+  lathe eval stories15M --data stories.txt --documents
+  lathe eval my_bert --task masked_lm --data test.txt
   lathe eval mine --data enwik8.gz --tgt-len 128 --mem-len 2052 --clamp-len 820"
 )]
 pub struct Eval {
@@ -28,39 +32,46 @@ pub struct Eval {
     /// Text: a file, a folder, either with .gz, or builtin, builtin:MB or builtin:MB:SEED
     #[arg(long, value_name = "FILE")]
     data: String,
-    /// gpt2: tokens that a window shares with the one before
+    /// Without a memory: tokens that a window shares with the one before
     #[arg(long, value_name = "N", default_value_t = 0)]
     context: u32,
-    /// transformer_xl: tokens of a window [default: the model's]
+    /// With a memory: tokens of a window [default: the model's]
     #[arg(long, value_name = "N")]
     tgt_len: Option<u32>,
-    /// transformer_xl: tokens remembered before a window [default: the model's]
+    /// With a memory: tokens remembered before a window [default: the model's]
     #[arg(long, value_name = "N")]
     mem_len: Option<u32>,
-    /// transformer_xl: distances beyond it count as it [default: the model's]
+    /// With a memory: distances beyond it count as it [default: the model's]
     #[arg(long, value_name = "N")]
     clamp_len: Option<u32>,
     /// Precision of products: f32 or bf16
     #[arg(long, default_value_t = Precision::F32)]
     precision: Precision,
+    /// What to evaluate for: causal_lm or masked_lm [default: what the model is for]
+    #[arg(long, default_value = "", hide_default_value = true)]
+    task: String,
+    /// Score documents one by one: those between lines `<|endoftext|>`, or else between blank lines
+    #[arg(long)]
+    documents: bool,
 }
 
 impl Action for Eval {
     fn run(self, json: bool) -> Result<()> {
-        let Self { folder, data, context, tgt_len, mem_len, clamp_len, precision } = self;
-        let request = Request { folder, data, context, tgt_len, mem_len, clamp_len, precision };
+        let Self { folder, data, context, tgt_len, mem_len, clamp_len, precision, task, documents } = self;
+        let request = Request { folder, data, context, tgt_len, mem_len, clamp_len, precision, task, documents };
         let evaluation = screen::job(|context, watch| evaluate::run(context.registry, &request, watch))?;
         if json {
             return output::json(&evaluation);
         }
         output::text(&format!(
-            "{}{:.4} bits/byte{}, perplexity {:.3}, loss {:.5} over {} tokens\n{}",
+            "{}{:.4} bits/byte{}, perplexity {:.3}, loss {:.5} over {} tokens{}\n{}",
             BOLD.render(),
             evaluation.bits_per_byte,
             BOLD.render_reset(),
             evaluation.perplexity,
             evaluation.loss,
             grouped(evaluation.tokens),
+            evaluation.accuracy.map_or_else(String::new, |share| format!(", {:.1} % of them told", 100.0 * share)),
             kinds(&evaluation),
         ))
     }

@@ -6,6 +6,7 @@ use crate::screen;
 use anyhow::Result;
 use clap::Parser;
 use lathe_job::forward::{self, Request};
+use lathe_ops::Precision;
 use std::path::PathBuf;
 
 /// Compute logits, loss, memories and gradients of a model folder for given tokens
@@ -13,10 +14,13 @@ use std::path::PathBuf;
 #[command(
     name = "forward",
     after_help = "\
-IDS holds `ids`, int64 of shape [B, T]. OUT gets, in f32,
-  logits         [B, T, V]; log-probabilities for a transformer_xl or an adaptive softmax
+IDS holds `ids`, int64 of shape [B, T]; for an encoder also `mask` (1 for a token, 0 for padding) and `segments`. OUT gets,
+in f32,
+  logits         [B, T, V]; log-probabilities where the model gives them, as with an adaptive softmax
   loss           [1], mean of -log p of the next token over B * (T - 1); absent if T is 1
-  mems.<layer>   [B, M, D], the memories of a transformer_xl after the last segment
+  hidden         [B, T, D], of an encoder: after the last block
+  pooled         [B, D], of an encoder that has it
+  mems.<layer>   [B, M, D], the memories after the last segment, of a model with a memory
   grad.<weight>  the loss's gradient, which ends at the border of a segment; without dropout and balance loss
 
 Example:
@@ -31,19 +35,22 @@ pub struct Forward {
     /// Where the results go: a safetensors file
     #[arg(long, value_name = "OUT")]
     out: PathBuf,
-    /// transformer_xl: consecutive segments that the tokens are cut into, which carry the memory
+    /// With a memory: consecutive segments that the tokens are cut into, which carry the memory
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     segments: u32,
     /// Also the gradient of every weight
     #[arg(long)]
     grads: bool,
+    /// Precision of products: f32 or bf16
+    #[arg(long, default_value_t = Precision::F32)]
+    precision: Precision,
 }
 
 impl Action for Forward {
     fn run(self, json: bool) -> Result<()> {
-        let Self { folder, tokens, out, segments, grads } = self;
-        let request = Request { folder, tokens, out, segments, grads };
-        let found = screen::job(|_, watch| forward::run(&request, watch))?;
+        let Self { folder, tokens, out, segments, grads, precision } = self;
+        let request = Request { folder, tokens, out, segments, grads, precision };
+        let found = screen::job(|context, watch| forward::run(&request, context.registry, watch))?;
         if json {
             return output::json(&found);
         }

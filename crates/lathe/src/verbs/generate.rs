@@ -5,6 +5,7 @@ use crate::output;
 use anyhow::Result;
 use clap::Parser;
 use lathe_job::generate::{Request, Writer};
+use lathe_model::REGISTRY;
 use lathe_ops::Precision;
 use lathe_train::generate::Sampling;
 use std::io::Write;
@@ -62,7 +63,7 @@ impl Action for Generate {
         };
         let (tokens, precision) = (self.tokens, self.precision);
         let request = Request { folder: self.folder, prompt: self.prompt, tokens, sampling, precision };
-        let writer = Writer::open(&request)?;
+        let writer = Writer::open(&request, &REGISTRY)?;
         if json {
             return output::json(&writer.write(&mut |_| ControlFlow::Continue(())));
         }

@@ -70,7 +70,7 @@ impl Action for Models {
             models.push(Listed {
                 name: shipped.name,
                 about: shipped.about(),
-                backbone: model.frame.backbone.key,
+                backbone: model.frame.backbone.key(),
                 layers: model.layers(),
                 params: Params { total: counts.total_params(), decoder: counts.decoder_params() },
             });

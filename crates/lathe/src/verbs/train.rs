@@ -95,13 +95,13 @@ impl Action for Train {
         let outcome = match &self.resume {
             Some(folder) => {
                 self.flags.none_given(self.run.is_some())?;
-                screen::job(|_, watch| train::resume(folder, watch))?
+                screen::job(|context, watch| train::resume(folder, context.registry, watch))?
             }
             None => {
                 let Flags { model, settings, keys } = self.flags;
                 let (settings, keys) = (input::given(&settings)?, keys.given()?);
                 let request = Request { run: self.run, settings, model, keys };
-                screen::job(|_, watch| train::begin(&request, watch))?
+                screen::job(|context, watch| train::begin(&request, context.registry, watch))?
             }
         };
         if json {

@@ -1,5 +1,6 @@
 //! Drives the real binary.
 
+mod before;
 mod data;
 mod differentiable;
 mod forward;

@@ -193,7 +193,7 @@ impl Differentiable {
                     "--resume: found other settings beside it; expected none, for the search goes on with its own";
                 return Err(Usage(usage.into()).into());
             }
-            return screen::job(|_, watch| differentiable::resume(folder, watch));
+            return screen::job(|context, watch| differentiable::resume(folder, context.registry, watch));
         }
         let Some(space) = &self.space else {
             return Err(
