@@ -40,6 +40,8 @@ pub struct Writer {
     network: lathe_model::Network,
     tokenizer: Tokenizer,
     prompt: Vec<u32>,
+    /// Tokens of the prompt that are no text.
+    begin: usize,
     tokens: u32,
     sampling: Sampling,
 }
@@ -57,18 +59,18 @@ impl Writer {
             let found = format!("a {}, which sees the whole text", network.model.frame.backbone.key());
             return Err(Error::data(request.folder.display(), found, "a model that writes one token after another"));
         }
-        let prompt = prompt(&tokenizer, &request.prompt)?;
+        let (prompt, begin) = prompt(&tokenizer, &request.prompt)?;
         if prompt.is_empty() {
             return Err(Error::setting("prompt", "no token in it", "a text that the tokenizer knows"));
         }
-        Ok(Self { network, tokenizer, prompt, tokens: request.tokens, sampling: request.sampling })
+        Ok(Self { network, tokenizer, prompt, begin, tokens: request.tokens, sampling: request.sampling })
     }
 
     /// Writes; `piece` gets the text as it comes, and may end it.
     pub fn write(&self, piece: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Generated {
         let mut generator = Generator::new(&self.network, &self.prompt, self.sampling);
         let mut decoder = self.tokenizer.decoder();
-        self.prompt.iter().for_each(|&id| drop(decoder.push(id))); // what comes may depend on what was
+        self.prompt[self.begin..].iter().for_each(|&id| drop(decoder.push(id))); // what comes may depend on what was
         let mut text = String::new();
         let start = Instant::now();
         let mut seconds = 0.0;
@@ -93,14 +95,16 @@ impl Writer {
 }
 
 /// The tokens to continue: the text's, after the token that texts begin with where the tokenizer puts one there. Without a
-/// text it is that token, or a new line.
-fn prompt(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
-    let begin = tokenizer.encode_with_specials("", None)?.ids;
-    Ok(match text {
-        "" if !begin.is_empty() => begin.into_iter().take(1).collect(),
+/// text it is that token, or a new line. And how many of them are no text.
+fn prompt(tokenizer: &Tokenizer, text: &str) -> Result<(Vec<u32>, usize)> {
+    let begin: Vec<u32> = tokenizer.encode_with_specials("", None)?.ids.into_iter().take(1).collect();
+    let count = begin.len();
+    let text = match text {
+        "" if count > 0 => Vec::new(),
         "" => tokenizer.encode("\n")?,
-        text => begin.into_iter().take(1).chain(tokenizer.encode(text)?).collect(),
-    })
+        text => tokenizer.encode(text)?,
+    };
+    Ok(([begin, text].concat(), count))
 }
 
 fn check(sampling: &Sampling) -> Result<()> {

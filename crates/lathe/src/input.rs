@@ -8,6 +8,8 @@ use lathe_core::{Model, Spec};
 use lathe_job::input::spec;
 use lathe_job::train::Given;
 use lathe_model::REGISTRY;
+use lathe_model::folder::has_weights;
+use std::path::Path;
 
 /// Wrong usage that is not a wrong file: exit code 2.
 #[derive(Debug)]
@@ -105,6 +107,9 @@ impl ModelArgs {
         };
         for (key, value) in self.keys.given()? {
             model.set(key, value);
+        }
+        if let Some(name) = self.name.as_ref().filter(|name| has_weights(Path::new(name))) {
+            output::tell(format_args!("note: only the architecture of {name} is used, not its weights"));
         }
         let spec = model;
         let model = spec.model(&REGISTRY).with_context(|| self.name.clone().unwrap_or_else(|| "flags".into()))?;

@@ -7,7 +7,7 @@ use crate::{At, Context, Error, Event, Result, Watch, identity, input};
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Registry};
 use lathe_model::Precision;
-use lathe_model::folder::is_free;
+use lathe_model::folder::{has_weights, is_free};
 use lathe_search::profile::median;
 use lathe_search::workload::{Mode, Workload};
 use lathe_train::data::{Tokenizer, TokenizerSpec};
@@ -56,6 +56,17 @@ impl Request {
         let target = asked.target()?;
         let precision = asked.precision()?;
         let (model, tokenizer) = asked.model(context.registry)?;
+        if !model.frame.backbone.causal() {
+            let found = format!("`{}`, an encoder", model.frame.backbone.key());
+            return Err(Error::setting("model", found, "a model that predicts the next token"));
+        }
+        if has_weights(Path::new(&asked.model)) {
+            watch(Event::Warning(format!(
+                "the weights in {0} are not used: this trains the model of {0} and what is found from scratch, and compares \
+                 the two; `lathe train --init {0} --data FILE` trains those weights on",
+                asked.model
+            )));
+        }
         asked.workload.model(&model)?; // its lengths are checked before anything is done
         let steps = match asked.steps {
             Some(steps) => steps,

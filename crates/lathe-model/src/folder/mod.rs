@@ -144,6 +144,11 @@ pub fn is_model_folder(folder: &Path) -> bool {
     folder.join(CONFIG).is_file()
 }
 
+/// Whether a path is a model folder that has weights.
+pub fn has_weights(folder: &Path) -> bool {
+    is_model_folder(folder) && weights::FILES.iter().any(|name| folder.join(name).is_file())
+}
+
 /// What the model in a folder is, without its weights.
 pub fn load_model(folder: &Path, registry: &Registry) -> Result<Model, FolderError> {
     let file = folder.join(CONFIG);

@@ -10,6 +10,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const INDEX: &str = "model.safetensors.index.json";
+/// The files that say where weights are.
+pub(super) const FILES: [&str; 2] = [WEIGHTS, INDEX];
 
 /// `model.safetensors.index.json`: the file of each tensor.
 #[derive(Deserialize)]
