@@ -33,7 +33,7 @@ impl BlockBench {
     /// The block as it would be in a model of this frame, with fresh weights that repeat after a while.
     pub fn new(block: &Block, frame: &Frame, seed: u64) -> Result<Self> {
         block.kind.check(block, frame)?;
-        let mut builder = Builder::rough(seed);
+        let mut builder = Builder::repeating(seed);
         let site = Site::new(frame, "block".into(), 0, 1);
         let stack = Stack { slots: vec![vec![Choice::build(block, frame, &site, &mut builder)]] };
         let family = build::of_backbone(frame.backbone);

@@ -79,8 +79,8 @@ impl Network {
     }
 
     /// A model whose weights repeat after a while: made sooner, and as fast as any, for measurements.
-    pub fn rough(model: Model, seed: u64) -> Result<Self> {
-        Self::build(model, Builder::rough(seed))
+    pub fn for_measuring(model: Model, seed: u64) -> Result<Self> {
+        Self::build(model, Builder::repeating(seed))
     }
 
     /// A model whose parameters have shapes but no values yet; whoever calls this fills them.

@@ -48,7 +48,7 @@ impl NormParams {
     /// norm(x) again, from the statistics of [`Self::forward`].
     pub fn recompute(&self, params: &Params, x: &[f32], stats: &[f32]) -> Buf {
         let mut y = Buf::any(x.len());
-        self.kind.again(x, params.get(self.gamma), self.beta(params), stats, &mut y);
+        self.kind.recompute(x, params.get(self.gamma), self.beta(params), stats, &mut y);
         y
     }
 

@@ -268,7 +268,7 @@ pub struct Builder {
     /// `None`: parameters have shapes but no values.
     seed: Option<u64>,
     /// Values repeat after a while, which is all that a measurement needs and much sooner done.
-    rough: bool,
+    repeating: bool,
     /// Whether layers that ask for a parameter of a name that exists share it.
     sharing: bool,
 }
@@ -276,17 +276,17 @@ pub struct Builder {
 impl Builder {
     /// Begins with no parameters.
     pub fn new(seed: u64) -> Self {
-        Self { params: Params::default(), ids: HashMap::new(), seed: Some(seed), rough: false, sharing: false }
+        Self { params: Params::default(), ids: HashMap::new(), seed: Some(seed), repeating: false, sharing: false }
     }
 
     /// Makes parameters whose values repeat after a while: for measurements.
-    pub fn rough(seed: u64) -> Self {
-        Self { rough: true, ..Self::new(seed) }
+    pub fn repeating(seed: u64) -> Self {
+        Self { repeating: true, ..Self::new(seed) }
     }
 
     /// Makes parameters without values, which come from a file.
     pub fn unfilled() -> Self {
-        Self { params: Params::default(), ids: HashMap::new(), seed: None, rough: false, sharing: false }
+        Self { params: Params::default(), ids: HashMap::new(), seed: None, repeating: false, sharing: false }
     }
 
     /// Lets layers share parameters: one that is asked for by the name of another is that one.
@@ -305,8 +305,8 @@ impl Builder {
         let data = match (self.seed, init) {
             (None, _) => Vec::new(),
             (_, Init::Constant(value)) => vec![value; len],
-            (Some(seed), Init::Normal(mean, deviation)) if self.rough => {
-                let some = normal(seed, &name, len.min(ROUGH), mean, deviation);
+            (Some(seed), Init::Normal(mean, deviation)) if self.repeating => {
+                let some = normal(seed, &name, len.min(PERIOD), mean, deviation);
                 let mut data = Vec::with_capacity(len);
                 while data.len() < len {
                     data.extend_from_slice(&some[..some.len().min(len - data.len())]);
@@ -338,8 +338,8 @@ impl Builder {
     }
 }
 
-/// Values of a rough parameter before they repeat; odd, so that no two rows are the same.
-const ROUGH: usize = (1 << 16) - 1;
+/// Values of a repeating parameter before they repeat; odd, so that no two rows are the same.
+const PERIOD: usize = (1 << 16) - 1;
 
 /// Normal numbers from a generator of their own (Box and Muller), in pieces that threads share.
 fn normal(seed: u64, name: &str, len: usize, mean: f32, deviation: f32) -> Vec<f32> {

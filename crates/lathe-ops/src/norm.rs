@@ -42,7 +42,7 @@ impl NormKind {
     }
 
     /// [`Self::forward`] again, with the statistics that it gave.
-    pub fn again(self, x: &[f32], gamma: &[f32], beta: &[f32], stats: &[f32], y: &mut [f32]) {
+    pub fn recompute(self, x: &[f32], gamma: &[f32], beta: &[f32], stats: &[f32], y: &mut [f32]) {
         let width = gamma.len();
         assert!(x.len() == y.len() && stats.len() * width == 2 * x.len());
         parallel::rows(y, width, |row, y| {

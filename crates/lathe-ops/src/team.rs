@@ -40,18 +40,18 @@ impl Loop<'_> {
 
 /// Where a helper finds its work: null, a loop that is offered, or [`taken`].
 #[derive(Default)]
-struct Desk {
+struct Mailbox {
     offer: AtomicPtr<Loop<'static>>,
     asleep: AtomicBool,
 }
 
-/// Stands on the desk of a helper at work.
+/// Stands in the mailbox of a helper at work.
 fn taken() -> *mut Loop<'static> {
     NonNull::dangling().as_ptr()
 }
 
 struct Helper {
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     thread: Thread,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn run(pieces: usize, work: impl Fn(usize) + Sync) {
     }
     let Ok(mut helpers) = HELPERS.try_lock() else { return alone() };
     while helpers.len() < threads - 1 {
-        match hire() {
+        match enlist() {
             Some(helper) => helpers.push(helper),
             None => return alone(),
         }
@@ -86,19 +86,19 @@ pub(crate) fn run(pieces: usize, work: impl Fn(usize) + Sync) {
     let offer = ptr::from_ref(&job).cast_mut().cast::<Loop<'static>>();
     let helpers = &helpers[..threads - 1];
     for helper in helpers {
-        helper.desk.offer.store(offer, SeqCst);
-        if helper.desk.asleep.load(SeqCst) {
+        helper.mailbox.offer.store(offer, SeqCst);
+        if helper.mailbox.asleep.load(SeqCst) {
             helper.thread.unpark();
         }
     }
     let own = catch_unwind(AssertUnwindSafe(|| job.work()));
     // `job` must outlive its last reader: take back what nobody took, and wait for the others.
-    for Helper { desk, .. } in helpers {
-        if desk.offer.compare_exchange(offer, ptr::null_mut(), SeqCst, SeqCst).is_ok() {
+    for Helper { mailbox, .. } in helpers {
+        if mailbox.offer.compare_exchange(offer, ptr::null_mut(), SeqCst, SeqCst).is_ok() {
             continue;
         }
         let mut looks = 0;
-        while !desk.offer.load(Acquire).is_null() {
+        while !mailbox.offer.load(Acquire).is_null() {
             looks += 1;
             if looks < PATIENCE { std::hint::spin_loop() } else { thread::yield_now() }
         }
@@ -110,39 +110,39 @@ pub(crate) fn run(pieces: usize, work: impl Fn(usize) + Sync) {
 }
 
 /// Starts a helper, if the system lets us.
-fn hire() -> Option<Helper> {
-    let desk = Arc::new(Desk::default());
-    let own = desk.clone();
+fn enlist() -> Option<Helper> {
+    let mailbox = Arc::new(Mailbox::default());
+    let own = mailbox.clone();
     let thread = thread::Builder::new().name("lathe-helper".into()).spawn(move || help(&own)).ok()?;
-    Some(Helper { desk, thread: thread.thread().clone() })
+    Some(Helper { mailbox, thread: thread.thread().clone() })
 }
 
 /// A helper's life.
-fn help(desk: &Desk) {
+fn help(mailbox: &Mailbox) {
     HELPING.set(true);
     let mut looks = 0;
     loop {
-        let offer = desk.offer.load(Relaxed);
+        let offer = mailbox.offer.load(Relaxed);
         if offer.is_null() {
             looks += 1;
             if looks < LOOKS {
                 std::hint::spin_loop();
                 continue;
             }
-            desk.asleep.store(true, SeqCst);
+            mailbox.asleep.store(true, SeqCst);
             // Whoever offers work either sees that we sleep or is seen here.
-            if desk.offer.load(SeqCst).is_null() {
+            if mailbox.offer.load(SeqCst).is_null() {
                 thread::park();
             }
-            desk.asleep.store(false, SeqCst);
+            mailbox.asleep.store(false, SeqCst);
             looks = 0;
-        } else if desk.offer.compare_exchange(offer, taken(), SeqCst, Relaxed).is_ok() {
-            // SAFETY: the loop was on the desk, and its caller waits until the desk is empty before it lets go of it.
+        } else if mailbox.offer.compare_exchange(offer, taken(), SeqCst, Relaxed).is_ok() {
+            // SAFETY: the loop was on the mailbox, and its caller waits until the mailbox is empty before it lets go of it.
             let job = unsafe { &*offer };
             if catch_unwind(AssertUnwindSafe(|| job.work())).is_err() {
                 job.panicked.store(true, Relaxed);
             }
-            desk.offer.store(ptr::null_mut(), Release);
+            mailbox.offer.store(ptr::null_mut(), Release);
             looks = 0;
         }
     }

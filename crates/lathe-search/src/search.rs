@@ -66,7 +66,7 @@ struct Search<'a> {
     least: (f64, f64),
 }
 
-/// Searches. Gives every architecture within the bounds, in the order evaluated.
+/// Searches. Returns every architecture within the bounds, in the order evaluated.
 pub fn search(
     space: &Space,
     plan: &Plan,

@@ -67,7 +67,7 @@ impl Default for Workload {
 pub type Job = Box<dyn FnMut() + Send>;
 
 /// A job with the memory that it holds between passes.
-pub struct Held {
+pub struct Resident {
     /// The pass.
     pub job: Job,
     /// Bytes in use because of it, while it does not run.
@@ -123,7 +123,7 @@ impl Workload {
 
     /// The passes of a whole model with random weights; its lengths are those of [`Self::model`].
     pub fn whole(&self, model: Model, seed: u64) -> Result<Job> {
-        Ok(self.passes(Network::rough(model, seed)?, seed))
+        Ok(self.passes(Network::for_measuring(model, seed)?, seed))
     }
 
     /// The passes of a network over random tokens; its lengths are those of [`Self::model`].
@@ -214,7 +214,7 @@ impl Workload {
     }
 
     /// A job, and the memory that it holds and takes. Nothing else may allocate meanwhile.
-    pub fn held(build: impl FnOnce() -> Result<Job>) -> Result<Held> {
+    pub fn held(build: impl FnOnce() -> Result<Job>) -> Result<Resident> {
         buffer::release();
         let before = allocator::in_use();
         let mut job = build()?;
@@ -223,7 +223,7 @@ impl Workload {
         let held = allocator::in_use();
         allocator::restart_peak();
         job();
-        Ok(Held { bytes: held.saturating_sub(before), transient: allocator::peak().saturating_sub(held), job })
+        Ok(Resident { bytes: held.saturating_sub(before), transient: allocator::peak().saturating_sub(held), job })
     }
 }
 

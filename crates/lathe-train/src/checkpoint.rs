@@ -54,7 +54,7 @@ pub struct Best {
 }
 
 /// Everything that moves during a run.
-pub(crate) struct Moving {
+pub(crate) struct TrainState {
     /// The model.
     pub network: Network,
     /// The optimiser.
@@ -80,14 +80,12 @@ pub fn path(folder: &Path, step: u32) -> PathBuf {
     folder.join(format!("step-{step:09}"))
 }
 
-/// Writes a checkpoint of where the run is.
-pub(crate) fn write(folder: &Path, moving: &Moving, tokenizer: &Tokenizer) -> Result<()> {
-    write_whole(folder, moving.progress.step, |folder| {
-        folder::save(&moving.network, folder)?;
-        tokenizer.save(folder)?;
-        write_tensors(&folder.join(TRAINING), &tensors(moving))?;
-        write_json(&folder.join(PROGRESS), &moving.progress)
-    })
+/// Writes the files of a checkpoint of where the run is.
+pub(crate) fn write(folder: &Path, state: &TrainState, tokenizer: &Tokenizer) -> Result<()> {
+    folder::save(&state.network, folder)?;
+    tokenizer.save(folder)?;
+    write_tensors(&folder.join(TRAINING), &tensors(state))?;
+    write_json(&folder.join(PROGRESS), &state.progress)
 }
 
 /// Writes the checkpoint of a step, or none: `fill` writes its files into a folder aside, [`TRAINING`] and [`PROGRESS`]
@@ -135,19 +133,19 @@ pub fn write_json(path: &Path, document: &impl Serialize) -> Result<()> {
     Ok(write_aside(path, |out| writeln!(out, "{text}"))?)
 }
 
-fn tensors(moving: &Moving) -> Vec<Tensor<'_>> {
+fn tensors(state: &TrainState) -> Vec<Tensor<'_>> {
     let mut tensors = Vec::new();
-    for (i, moments) in moving.optimizer.moments().iter().enumerate() {
-        for (param, values) in moving.network.params().iter().zip(moments) {
+    for (i, moments) in state.optimizer.moments().iter().enumerate() {
+        for (param, values) in state.network.params().iter().zip(moments) {
             tensors.push(Tensor::f32(format!("moment.{i}.{}", param.name), &param.shape, values));
         }
     }
-    for (part, state) in moving.states.iter().enumerate() {
-        for (layer, (_, values)) in moving.network.memories(state).enumerate() {
+    for (part, memory_state) in state.states.iter().enumerate() {
+        for (layer, (_, values)) in state.network.memories(memory_state).enumerate() {
             tensors.push(Tensor::f32(format!("memory.{part}.{layer}"), &[values.len()], values));
         }
     }
-    let recent = &moving.recent;
+    let recent = &state.recent;
     tensors.push(Tensor::f32("recent", &[recent.len()], recent));
     tensors
 }
@@ -204,26 +202,26 @@ pub fn verify(checkpoint: &Path) -> Result<()> {
 }
 
 /// Goes back to a checkpoint, which is verified.
-pub(crate) fn restore(checkpoint: &Path, moving: &mut Moving) -> Result<()> {
+pub(crate) fn restore(checkpoint: &Path, state: &mut TrainState) -> Result<()> {
     let path = checkpoint.join(PROGRESS);
     let text = std::fs::read(&path).map_err(Error::io(&path))?;
     let progress =
         serde_json::from_slice(&text).map_err(|error| Error::data(path.display(), error, "a run's progress"))?;
-    moving.network = folder::load_as(checkpoint, moving.network.model.clone())?;
+    state.network = folder::load_as(checkpoint, state.network.model.clone())?;
     let mut file = TensorFile::open(&checkpoint.join(TRAINING))?;
-    for (i, moments) in moving.optimizer.moments_mut().iter_mut().enumerate() {
-        for (param, values) in moving.network.params().iter().zip(moments) {
+    for (i, moments) in state.optimizer.moments_mut().iter_mut().enumerate() {
+        for (param, values) in state.network.params().iter().zip(moments) {
             *values = file.floats(&format!("moment.{i}.{}", param.name), &param.shape)?;
         }
     }
-    for (part, state) in moving.states.iter_mut().enumerate() {
-        for (layer, memory) in state.memories_mut().enumerate() {
+    for (part, memory_state) in state.states.iter_mut().enumerate() {
+        for (layer, memory) in memory_state.memories_mut().enumerate() {
             memory.copy_from_slice(&file.floats(&format!("memory.{part}.{layer}"), &[memory.len()])?);
         }
     }
     let recent = file.shape("recent").unwrap_or_default().to_vec();
-    moving.recent = file.floats("recent", &recent)?;
-    moving.progress = progress;
+    state.recent = file.floats("recent", &recent)?;
+    state.progress = progress;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ pub mod language;
 pub mod metrics;
 pub mod optimizer;
 pub mod recipes;
+pub mod resumable;
 pub mod run;
 pub mod schedule;
 pub mod settings;

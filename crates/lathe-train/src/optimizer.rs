@@ -87,7 +87,7 @@ impl Optimizer {
         &mut self.moments
     }
 
-    /// One step, counted from 1. Gives the length of the gradient; where that is not finite, nothing was changed.
+    /// One step, counted from 1. Returns the length of the gradient; where that is not finite, nothing was changed.
     pub fn step<'a>(
         &mut self,
         params: impl Iterator<Item = &'a mut Param>,
@@ -99,7 +99,7 @@ impl Optimizer {
     }
 
     /// One step of those parameters that the gradients reached; the others, which took no part, keep their values and
-    /// moments. `steps` counts the steps of each parameter. Gives as [`Self::step`] does.
+    /// moments. `steps` counts the steps of each parameter. Returns as [`Self::step`] does.
     pub fn step_reached<'a>(
         &mut self,
         params: impl Iterator<Item = &'a mut Param>,

@@ -10,13 +10,14 @@
 //!
 //! Beginning a run writes `run.toml`; everything after that is the same whether it begins or goes on.
 
-use crate::checkpoint::{self, Best, Moving, Progress};
+use crate::checkpoint::{self, Best, Progress, TrainState};
 use crate::data::Tokens;
 use crate::evaluate::{Evaluation, Options};
 use crate::gradient::gradient;
 use crate::language::Language;
 use crate::metrics::{ExpertRecord, Metrics, StepRecord};
 use crate::optimizer::Optimizer;
+use crate::resumable::{self, Next, Resumable};
 use crate::schedule::Schedule;
 use crate::settings::{self, ModelEntry, Settings};
 use crate::tasks::{self, Batches, Cut, Task};
@@ -28,14 +29,11 @@ use lathe_model::folder::{self, is_free, write_aside};
 use lathe_model::{Grads, MoeStats, Network};
 use lathe_ops::storage::F32;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The file of the settings.
 pub const SETTINGS: &str = "run.toml";
-/// The file of the outcome.
-pub const RESULT: &str = "result.json";
 /// Losses of so many steps make the loss of a run.
 const RECENT: usize = 100;
 
@@ -89,7 +87,7 @@ pub struct Outcome {
     pub out: String,
 }
 
-/// Who hears of events.
+/// The callback that receives events.
 pub type Watch<'a> = &'a mut dyn FnMut(Event<'_>);
 
 /// Begins a run in the folder `settings.out`, which must be new or empty. A model without `vocab` gets the
@@ -114,9 +112,7 @@ pub fn begin(settings: &Settings, model: &Spec, registry: &Registry, watch: Watc
     let ended = resume(folder, registry, watch);
     // A run that never began leaves nothing behind.
     if ended.is_err() && !folder.join("metrics.jsonl").exists() {
-        let _ = std::fs::remove_dir_all(folder.join("data"));
-        let _ = std::fs::remove_dir(folder.join("checkpoints"));
-        let _ = std::fs::remove_file(folder.join(LOCK));
+        resumable::clear(folder);
         let _ = std::fs::remove_file(path);
         if made {
             let _ = std::fs::remove_dir(folder);
@@ -134,38 +130,19 @@ fn resolve(spec: &Spec, vocab: u32, registry: &Registry) -> Result<Model> {
     Ok(spec.model(registry)?)
 }
 
-const LOCK: &str = ".lock";
-
-/// Holds a folder for this process, until it is dropped.
-pub fn lock(folder: &Path) -> Result<File> {
-    let path = folder.join(LOCK);
-    let file = File::create(&path).map_err(Error::io(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => {
-            Err(Error::data(folder.display(), "a run that another process is at work on", "a run that has stopped"))
-        }
-        Err(std::fs::TryLockError::Error(error)) => Err(Error::io(&path)(error)),
-    }
-}
-
-/// Goes on with the run in a folder, from its last good checkpoint. A run that has ended gives its outcome again.
+/// Goes on with the run in a folder, from its last good checkpoint. A run that has ended returns its outcome again.
 pub fn resume(folder: &Path, registry: &Registry, watch: Watch<'_>) -> Result<Outcome> {
     let path = folder.join(SETTINGS);
     if !path.exists() {
         return Err(Error::setting(folder.display(), "no run.toml", "the folder of a run"));
     }
-    let _lock = lock(folder)?;
+    let _lock = resumable::lock(folder)?;
     let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
     let (mut settings, ModelEntry::Inline(spec)) = settings::read(&text, registry)? else {
         return Err(Error::data(path.display(), "no table [model]", "the settings that a run began with"));
     };
     settings.out = folder.display().to_string(); // it may have been moved
-    let result = folder.join(RESULT);
-    if result.exists() {
-        let text = std::fs::read(&result).map_err(Error::io(&result))?;
-        let outcome: Outcome = serde_json::from_slice(&text)
-            .map_err(|error| Error::data(result.display(), error, "the outcome of a run"))?;
+    if let Some(outcome) = resumable::outcome::<Outcome>(folder)? {
         return Ok(Outcome { out: settings.out, ..outcome });
     }
     Run::open(folder, settings, &spec, registry, watch)?.finish(watch)
@@ -184,7 +161,7 @@ struct Run {
     len: u32,
     metrics: Metrics,
     grads: Grads,
-    moving: Moving,
+    state: TrainState,
     /// Since this process works on it, and the seconds before.
     began: (Instant, f64),
 }
@@ -230,34 +207,33 @@ impl Run {
         let optimizer = Optimizer::new(settings.rule()?, &settings, network.params());
         let part = batch / settings.accumulate as usize;
         let states = (0..settings.accumulate).map(|_| network.init_memory(part)).collect();
-        let mut moving = Moving { network, optimizer, states, recent: Vec::new(), progress: Progress::default() };
-        let checkpoints = folder.join("checkpoints");
-        std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-        checkpoint::clean(&checkpoints)?;
-        restore(&checkpoints, &mut moving, watch)?;
-        moving.network.set_precision(precision); // whichever network it is by now
-        let mut metrics = Metrics::open(folder, settings.tensorboard)?;
-        let before = moving.progress.seconds;
-        if moving.progress.step > 0 {
-            metrics.resumed(moving.progress.step)?;
-        }
-        watch(Event::Training(&moving.network.model, &texts, moving.progress.step));
+        let progress = Progress::default();
+        let state = TrainState { network, optimizer, states, recent: Vec::new(), progress };
         let schedule = settings.schedule()?;
         let scored = if settings.valid.is_empty() { &settings.data } else { &settings.valid };
-        Ok(Self {
+        let mut run = Self {
             folder: folder.into(),
             language: language_of(scored, &texts.tokenizer),
-            grads: Grads::new(moving.network.params()),
+            grads: Grads::new(state.network.params()),
+            metrics: Metrics::open(folder, settings.tensorboard)?,
             settings,
             schedule,
             texts,
             task,
             batches,
             len,
-            metrics,
-            moving,
-            began: (began, before),
-        })
+            state,
+            began: (began, 0.0),
+        };
+        resumable::take_up(&mut run, folder, &mut |warning| watch(Event::Warning(warning)))?;
+        run.state.network.set_precision(precision); // whichever network it is by now
+        run.began.1 = run.state.progress.seconds;
+        let step = run.state.progress.step;
+        if step > 0 {
+            run.metrics.resumed(step)?;
+        }
+        watch(Event::Training(&run.state.network.model, &run.texts, step));
+        Ok(run)
     }
 
     fn checkpoints(&self) -> PathBuf {
@@ -266,23 +242,10 @@ impl Run {
 
     /// All steps that are left, the last evaluation, and the model's folder.
     fn finish(mut self, watch: Watch<'_>) -> Result<Outcome> {
-        let mut stopped_early = self.stale();
-        while self.moving.progress.step < self.settings.steps && !stopped_early {
-            self.step(watch)?;
-            let step = self.moving.progress.step;
-            let last = step == self.settings.steps;
-            let mut save = last || step.is_multiple_of(self.settings.checkpoint_every());
-            // What is evaluated in the end anyway need not be here, unless the best is looked for.
-            let due = if last { self.settings.patience > 0 } else { step.is_multiple_of(self.settings.eval_every()) };
-            if due && self.texts.valid.is_some() {
-                save |= self.evaluate(watch)?;
-                stopped_early = self.stale();
-            }
-            if save {
-                self.save()?;
-            }
-        }
-        let progress = self.moving.progress.clone();
+        let folder = self.folder.clone();
+        resumable::to_end(&mut self, &folder, |run| run.advance(watch))?;
+        let stopped_early = self.stale();
+        let progress = self.state.progress.clone();
         let earlier = progress.best.filter(|best| self.settings.patience > 0 && best.step < progress.step);
         if let Some(best) = earlier {
             self.go_back_to(best.step, watch)?;
@@ -304,22 +267,38 @@ impl Run {
             tokens,
             seconds: self.seconds(),
             tokens_per_s: tokens as f64 / progress.training_seconds,
-            loss: mean(&self.moving.recent),
+            loss: mean(&self.state.recent),
             valid,
             best: progress.best,
             stopped_early,
             out: self.folder.display().to_string(),
         };
-        folder::save(&self.moving.network, &self.folder)?;
+        folder::save(&self.state.network, &self.folder)?;
         self.texts.tokenizer.save(&self.folder)?;
-        checkpoint::write_json(&self.folder.join(RESULT), &outcome)?;
-        let _ = std::fs::remove_dir_all(self.folder.join("data")); // it would only take room
+        resumable::end(&self.folder, &outcome)?;
         Ok(outcome)
+    }
+
+    /// The next step, and an evaluation where one is due.
+    fn advance(&mut self, watch: Watch<'_>) -> Result<Next> {
+        if self.state.progress.step >= self.settings.steps || self.stale() {
+            return Ok(Next::Ended);
+        }
+        self.take_step(watch)?;
+        let step = self.state.progress.step;
+        let last = step == self.settings.steps;
+        let mut checkpoint = last || step.is_multiple_of(self.settings.checkpoint_every());
+        // What is evaluated in the end anyway need not be here, unless the best is looked for.
+        let due = if last { self.settings.patience > 0 } else { step.is_multiple_of(self.settings.eval_every()) };
+        if due && self.texts.valid.is_some() {
+            checkpoint |= self.evaluate(watch)?;
+        }
+        Ok(Next::Step { checkpoint })
     }
 
     /// Whether evaluations have been getting no better for too long.
     fn stale(&self) -> bool {
-        self.settings.patience > 0 && self.moving.progress.stale >= self.settings.patience
+        self.settings.patience > 0 && self.state.progress.stale >= self.settings.patience
     }
 
     fn seconds(&self) -> f64 {
@@ -331,9 +310,9 @@ impl Run {
     }
 
     /// One step of the optimiser.
-    fn step(&mut self, watch: Watch<'_>) -> Result<()> {
+    fn take_step(&mut self, watch: Watch<'_>) -> Result<()> {
         let start = Instant::now();
-        let Moving { network, optimizer, states, recent, progress } = &mut self.moving;
+        let TrainState { network, optimizer, states, recent, progress } = &mut self.state;
         let step = progress.step + 1;
         let batch = self.batches.batch(u64::from(progress.step))?;
         let (loss, experts) = gradient(network, self.task, states, &batch, &self.settings, step, &mut self.grads);
@@ -370,7 +349,7 @@ impl Run {
         watch(Event::Step(StepEvent {
             step,
             steps: self.settings.steps,
-            loss: mean(&self.moving.recent[self.moving.recent.len().saturating_sub(20)..]),
+            loss: mean(&self.state.recent[self.state.recent.len().saturating_sub(20)..]),
             tokens_per_s: self.tokens_per_step() as f64 / seconds,
         }));
         Ok(())
@@ -379,14 +358,14 @@ impl Run {
     fn score(&self, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
         let options = Options { limit, language: self.language.as_ref(), ..Options::new(&self.texts.tokenizer) };
         let mut watch = |done, total| watch(Event::Evaluating(done, total));
-        self.task.evaluate(&self.moving.network, tokens, &options, &mut watch)
+        self.task.evaluate(&self.state.network, tokens, &options, &mut watch)
     }
 
-    /// An evaluation on the way. Gives whether it is the best so far.
+    /// An evaluation on the way. Returns whether it is the best so far.
     fn evaluate(&mut self, watch: Watch<'_>) -> Result<bool> {
         let Some(tokens) = self.texts.valid.clone() else { return Ok(false) };
         let valid = self.score(&tokens, self.settings.eval_tokens.into(), watch)?;
-        let progress = &mut self.moving.progress;
+        let progress = &mut self.state.progress;
         let better = progress.best.is_none_or(|best| valid.loss < best.loss);
         if better {
             progress.best = Some(Best { step: progress.step, loss: valid.loss });
@@ -397,21 +376,13 @@ impl Run {
         Ok(better)
     }
 
-    fn save(&mut self) -> Result<()> {
-        self.moving.progress.seconds = self.seconds();
-        let folder = self.checkpoints();
-        checkpoint::write(&folder, &self.moving, &self.texts.tokenizer)?;
-        let best = self.moving.progress.best.map(|best| best.step);
-        checkpoint::prune(&folder, self.settings.keep, best)
-    }
-
     /// The weights of the best evaluation; where they are damaged, those that there are.
     fn go_back_to(&mut self, step: u32, watch: Watch<'_>) -> Result<()> {
         let path = checkpoint::path(&self.checkpoints(), step);
         match checkpoint::verify(&path) {
             Ok(()) => {
-                self.moving.network = folder::load_as(&path, self.moving.network.model.clone())?;
-                self.moving.network.set_precision(self.settings.precision()?);
+                self.state.network = folder::load_as(&path, self.state.network.model.clone())?;
+                self.state.network.set_precision(self.settings.precision()?);
             }
             Err(error) => watch(Event::Warning(format!("{error}; the last weights are kept instead of the best"))),
         }
@@ -419,16 +390,25 @@ impl Run {
     }
 }
 
-/// Goes back to the newest checkpoint that is as it was written, if there is one.
-fn restore(folder: &Path, moving: &mut Moving, watch: Watch<'_>) -> Result<()> {
-    for step in checkpoint::steps(folder) {
-        let path = checkpoint::path(folder, step);
-        match checkpoint::verify(&path) {
-            Ok(()) => return checkpoint::restore(&path, moving),
-            Err(error) => watch(Event::Warning(format!("{error}; going back to the checkpoint before"))),
-        }
+impl Resumable for Run {
+    type Error = Error;
+
+    fn step(&self) -> u32 {
+        self.state.progress.step
     }
-    Ok(())
+
+    fn write(&mut self, checkpoint: &Path) -> Result<()> {
+        self.state.progress.seconds = self.seconds();
+        checkpoint::write(checkpoint, &self.state, &self.texts.tokenizer)
+    }
+
+    fn restore(&mut self, checkpoint: &Path) -> Result<()> {
+        checkpoint::restore(checkpoint, &mut self.state)
+    }
+
+    fn keep(&self) -> (u32, Option<u32>) {
+        (self.settings.keep, self.state.progress.best.map(|best| best.step))
+    }
 }
 
 fn expert_record(stats: &MoeStats) -> ExpertRecord {

@@ -2,6 +2,7 @@
 
 use super::stages::Job;
 use crate::{At, Error, Result};
+use lathe_train::resumable::RESULT;
 use lathe_train::run;
 use lathe_train::settings;
 use std::path::Path;
@@ -12,7 +13,7 @@ impl Job {
         let wrong =
             |found: &str, expected: &str| Err(Error::setting(format!("baseline {}", from.display()), found, expected));
         let read = |name: &str| std::fs::read_to_string(from.join(name));
-        let (Ok(there), Ok(_)) = (read(run::SETTINGS), read(run::RESULT)) else {
+        let (Ok(there), Ok(_)) = (read(run::SETTINGS), read(RESULT)) else {
             return wrong("no training that has ended", "the folder of one");
         };
         let here = self.training(from);
@@ -30,7 +31,7 @@ impl Job {
             return Ok(());
         }
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        let files = ["config.json", "model.safetensors", "tokenizer.json", "metrics.jsonl", run::RESULT];
+        let files = ["config.json", "model.safetensors", "tokenizer.json", "metrics.jsonl", RESULT];
         // The settings come last, so that half a copy is none.
         for name in files.into_iter().chain([run::SETTINGS]).filter(|name| from.join(name).exists()) {
             std::fs::copy(from.join(name), folder.join(name)).map_err(Error::io(&from.join(name)))?;

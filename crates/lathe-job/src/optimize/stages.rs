@@ -274,7 +274,7 @@ impl Job {
         a.kind.resolve(a, frame) == b.kind.resolve(b, frame)
     }
 
-    /// Trains an architecture with the baseline's settings; one that is trained already gives its outcome again.
+    /// Trains an architecture with the baseline's settings; one that is trained already returns its outcome again.
     pub fn train(&self, name: &str, layers: &str, watch: Watch<'_>) -> Result<run::Outcome> {
         let settings = self.training(&self.out.join(name));
         self.train_as(name, settings, layers, name != BASELINE, &mut |event| watch(Event::Training(event)))

@@ -5,11 +5,11 @@
 //!
 //! | | parameters | FLOPs of one sequence |
 //! |---|---|---|
-//! | plain | 2 D F + F + D | 4 T D F |
+//! | plain | 2 D F + F + D; 2 D F where the backbone has no biases | 4 T D F |
 //! | gated | 3 D F | 6 T D F |
 
 use super::{BYTES, memory_bytes, norm_params};
-use crate::build::{BuildBlock, LayerBuilder, Site};
+use crate::build::{self, BuildBlock, LayerBuilder, Site};
 use crate::composed::Graph;
 use crate::layer::{Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Linear, Matrix};
@@ -38,9 +38,12 @@ impl Ffn {
     }
 }
 
-/// Parameters of one feed-forward net, which an expert is too.
-pub(super) fn params(activation: Activation, d: u64, f: u64) -> u64 {
-    if activation.gated() { 3 * d * f } else { 2 * d * f + f + d }
+/// Parameters of one feed-forward net, which an expert is too, with biases or without; gated ones never have any.
+pub(super) fn params(activation: Activation, d: u64, f: u64, bias: bool) -> u64 {
+    match activation.gated() {
+        true => 3 * d * f,
+        false => 2 * d * f + if bias { f + d } else { 0 },
+    }
 }
 
 /// FLOPs for one token.
@@ -82,7 +85,7 @@ impl BlockKind for Ffn {
         let f = u64::from(block.get(INNER).unwrap_or(frame.inner));
         let floats_per_token = 2 * u128::from(d) + inner_floats(frame.activation, f); // norm, inner, output
         Cost {
-            params: params(frame.activation, d, f),
+            params: params(frame.activation, d, f, build::of_backbone(frame.backbone).style(frame, 1).bias),
             norm_params: norm_params(frame),
             flops: setting.tokens() * flops_per_token(frame.activation, d, f),
             activation_bytes: setting.tokens() * BYTES * floats_per_token,

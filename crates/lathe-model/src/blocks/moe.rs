@@ -95,7 +95,7 @@ impl BlockKind for Moe {
         let inner_and_output = ffn::inner_floats(frame.activation, f) + wide_d;
         let floats_per_token = wide_d + wide_experts + top_k * inner_and_output + wide_d;
         Cost {
-            params: experts * ffn::params(frame.activation, d, f) + d * experts,
+            params: experts * ffn::params(frame.activation, d, f, true) + d * experts,
             norm_params: norm_params(frame),
             flops: setting.tokens() * (gate_flops + top_k * ffn::flops_per_token(frame.activation, d, f)),
             activation_bytes: setting.tokens() * BYTES * floats_per_token,

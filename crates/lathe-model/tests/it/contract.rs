@@ -91,6 +91,7 @@ fn parameters_are_those_counted() {
             "head='none'\npooler=true\ntie_embeddings=false",
             "pooler=true\nsegments=3",
             "activation='geglu'",
+            "activation='relu'",
         ] {
             let lengths = if backbone.ignored_keys().contains(&"max_len") { "mem_len=5" } else { "max_len=12" };
             let toml = format!("backbone='{}'\nlayers='s f'\nvocab=11\nd_model=8\n{lengths}\n{extra}", backbone.key());

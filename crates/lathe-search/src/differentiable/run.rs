@@ -14,7 +14,7 @@
 use super::adam::Adam;
 use super::plan::Plan;
 use super::projection::project;
-use super::search::{Fixed, Found, Moving, Small};
+use super::search::{Fixed, Found, SearchProgress, SearchState};
 use super::settings::Cost;
 use super::snapshot;
 use super::task::{self, Task};
@@ -22,17 +22,15 @@ use crate::{Error, Result};
 use lathe_core::{Block, Registry, notation};
 use lathe_model::folder::write_aside;
 use lathe_model::{Grads, Network, SuperNet};
-use lathe_train::checkpoint;
 use lathe_train::metrics::Lines;
 use lathe_train::optimizer::Optimizer;
-use lathe_train::run::lock;
+use lathe_train::resumable::{self, Next, Resumable};
 use lathe_train::tasks::{self, Batches, Cut};
 use lathe_train::texts::{Texts, check_vocab};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-const RESULT: &str = "result.json";
 const FOUND: &str = "found.toml";
 
 /// What a search tells while it goes.
@@ -47,7 +45,7 @@ pub enum Event<'a> {
     Warning(String),
 }
 
-/// Who hears of events.
+/// The callback that receives events.
 pub type Watch<'a> = &'a mut dyn FnMut(Event<'_>);
 
 /// An architecture and its estimate.
@@ -123,17 +121,13 @@ pub fn begin(task: &Task, folder: &Path, registry: &Registry, watch: Watch<'_>) 
     resume(folder, registry, watch)
 }
 
-/// Goes on with the search in a folder, from its last good checkpoint. One that has ended gives its outcome again.
+/// Goes on with the search in a folder, from its last good checkpoint. One that has ended returns its outcome again.
 pub fn resume(folder: &Path, registry: &Registry, watch: Watch<'_>) -> Result<Outcome> {
-    let result = folder.join(RESULT);
-    if result.exists() {
-        let text = std::fs::read(&result).map_err(Error::io(&result))?;
-        let outcome: Outcome = serde_json::from_slice(&text)
-            .map_err(|error| Error::data(result.display(), error, "the outcome of a search"))?;
+    if let Some(outcome) = resumable::outcome::<Outcome>(folder)? {
         return Ok(Outcome { out: folder.display().to_string(), ..outcome });
     }
     let mut search = Search::open(folder, registry, watch)?;
-    while search.advance(watch)? {}
+    resumable::to_end(&mut search, folder, |search| search.next(watch))?;
     search.finish()
 }
 
@@ -150,7 +144,7 @@ pub struct Search {
     folder: PathBuf,
     task: Task,
     fixed: Fixed,
-    moving: Moving,
+    state: SearchState,
     grads: [Grads; 2],
     /// Of weights, architecture and probabilities.
     lines: [Lines; 3],
@@ -165,7 +159,7 @@ impl Search {
     pub fn open(folder: &Path, registry: &Registry, watch: Watch<'_>) -> Result<Self> {
         let began = Instant::now();
         let task = task::read(folder, registry)?;
-        let lock = lock(folder)?;
+        let lock = resumable::lock(folder)?;
         let training = &task.training;
         let mut told = |event: lathe_train::run::Event<'_>| match event {
             lathe_train::run::Event::Preparing(what, done, total) => watch(Event::Preparing(what, done, total)),
@@ -188,7 +182,7 @@ impl Search {
         let alphas = task.first_alphas();
         let search = &task.settings;
         let numbers = alphas.iter().map(Vec::len).sum();
-        let small = Small {
+        let small = SearchProgress {
             tick: 0,
             alphas,
             adam: Adam::new(search.arch_lr, (0.9, 0.999), search.arch_weight_decay, numbers),
@@ -201,18 +195,9 @@ impl Search {
         let rows = training.batch as usize;
         let states = [net.init_memory(rows), net.init_memory(rows)];
         let steps = vec![0; net.params().iter().len()];
-        let mut moving = Moving { net, optimizer, steps, states, small };
-        let checkpoints = folder.join("checkpoints");
-        std::fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-        checkpoint::clean(&checkpoints)?;
-        snapshot::restore(&checkpoints, &mut moving, &mut |warning| watch(Event::Warning(warning)))?;
+        let state = SearchState { net, optimizer, steps, states, small };
         let open = |name: &str| Lines::open(folder.join(name));
-        let mut lines = [open("weights.jsonl")?, open("architecture.jsonl")?, open("probabilities.jsonl")?];
-        if moving.small.tick > 0 {
-            for lines in &mut lines {
-                lines.resumed(moving.small.tick)?;
-            }
-        }
+        let lines = [open("weights.jsonl")?, open("architecture.jsonl")?, open("probabilities.jsonl")?];
         let schedule = training.schedule()?;
         let fixed = Fixed {
             task: of,
@@ -224,28 +209,47 @@ impl Search {
             architecture,
             schedule,
         };
-        Ok(Self {
+        let mut search = Self {
             folder: folder.into(),
-            grads: [Grads::new(moving.net.params()), Grads::unwanted(moving.net.params())],
-            began: (began, moving.small.seconds[0]),
+            grads: [Grads::new(state.net.params()), Grads::unwanted(state.net.params())],
+            began: (began, 0.0),
             task,
             fixed,
-            moving,
+            state,
             lines,
             _lock: lock,
-        })
+        };
+        resumable::take_up(&mut search, folder, &mut |warning| watch(Event::Warning(warning)))?;
+        search.began.1 = search.state.small.seconds[0];
+        let tick = search.state.small.tick;
+        if tick > 0 {
+            for lines in &mut search.lines {
+                lines.resumed(tick)?;
+            }
+        }
+        Ok(search)
     }
 
-    /// The next step, with its record, and its checkpoint where one is due. Gives whether there was one to do.
+    /// The next step, with its record, and its checkpoint where one is due. Returns whether there was one to do.
     pub fn advance(&mut self, watch: Watch<'_>) -> Result<bool> {
-        let (tick, ticks) = (self.moving.small.tick, self.fixed.plan.ticks());
+        let next = self.next(watch)?;
+        if next == (Next::Step { checkpoint: true }) {
+            let folder = self.folder.clone();
+            resumable::save(self, &folder)?;
+        }
+        Ok(next != Next::Ended)
+    }
+
+    /// The next step, with its record.
+    fn next(&mut self, watch: Watch<'_>) -> Result<Next> {
+        let (tick, ticks) = (self.state.small.tick, self.fixed.plan.ticks());
         if tick >= ticks {
-            return Ok(false);
+            return Ok(Next::Ended);
         }
         let start = Instant::now();
-        let found = self.moving.step(&self.fixed, &mut self.grads)?;
+        let found = self.state.step(&self.fixed, &mut self.grads)?;
         let kind = usize::from(matches!(found, Found::Architecture { .. }));
-        self.moving.small.seconds[1 + kind] += start.elapsed().as_secs_f64();
+        self.state.small.seconds[1 + kind] += start.elapsed().as_secs_f64();
         let every = self.task.training.log_every;
         match &found {
             Found::Weights { step, .. } if !step.is_multiple_of(every) && *step > 1 => {}
@@ -256,24 +260,22 @@ impl Search {
         if tick + 1 == self.fixed.plan.end(round) {
             self.end_round(round, watch)?;
         }
-        if (tick + 1).is_multiple_of(self.task.training.checkpoint_every()) || tick + 1 == ticks {
-            self.save()?;
-        }
-        Ok(true)
+        let checkpoint = (tick + 1).is_multiple_of(self.task.training.checkpoint_every()) || tick + 1 == ticks;
+        Ok(Next::Step { checkpoint })
     }
 
     /// What moves, to be looked at.
-    pub fn moving(&self) -> &Moving {
-        &self.moving
+    pub fn state(&self) -> &SearchState {
+        &self.state
     }
 
     fn end_round(&mut self, round: u32, watch: Watch<'_>) -> Result<()> {
-        let argmax = self.architecture(&self.moving.small.argmax());
-        let probabilities = self.moving.small.probabilities();
+        let argmax = self.architecture(&self.state.small.argmax());
+        let probabilities = self.state.small.probabilities();
         let expected = self.fixed.table.estimate(&probabilities) / self.fixed.table.baseline;
         let line = serde_json::json!({
             "round": round,
-            "arch_steps": self.moving.small.arch_steps,
+            "arch_steps": self.state.small.arch_steps,
             "expected_latency": expected,
             "argmax": argmax,
             "probabilities": probabilities,
@@ -287,7 +289,7 @@ impl Search {
         let cost = self.fixed.table.of(choice);
         let limit = self.task.settings.target.map_or(f64::INFINITY, |target| self.fixed.table.limit(target));
         Architecture {
-            layers: self.moving.net.model(choice).layers(),
+            layers: self.state.net.model(choice).layers(),
             estimated_latency: cost / self.fixed.table.baseline,
             meets_target: cost <= limit * (1.0 + 1e-9),
         }
@@ -297,16 +299,9 @@ impl Search {
         self.began.1 + self.began.0.elapsed().as_secs_f64()
     }
 
-    fn save(&mut self) -> Result<()> {
-        self.moving.small.seconds[0] = self.seconds();
-        let checkpoints = self.folder.join("checkpoints");
-        snapshot::write(&checkpoints, &self.moving)?;
-        Ok(checkpoint::prune(&checkpoints, self.task.training.keep, None)?)
-    }
-
     /// The architecture, once all steps are done.
     fn finish(self) -> Result<Outcome> {
-        let small = &self.moving.small;
+        let small = &self.state.small;
         let table = &self.fixed.table;
         let most_probable = small.argmax();
         let argmax = self.architecture(&most_probable);
@@ -346,12 +341,32 @@ impl Search {
             argmax,
             out: self.folder.display().to_string(),
         };
-        let toml = self.moving.net.model(choice).to_toml();
+        let toml = self.state.net.model(choice).to_toml();
         let path = self.folder.join(FOUND);
         write_aside(&path, |out| out.write_all(toml.as_bytes())).map_err(lathe_train::Error::from)?;
-        checkpoint::write_json(&self.folder.join(RESULT), &outcome)?;
-        let _ = std::fs::remove_dir_all(self.folder.join("data")); // it would only take room
+        resumable::end(&self.folder, &outcome)?;
         Ok(outcome)
+    }
+}
+
+impl Resumable for Search {
+    type Error = Error;
+
+    fn step(&self) -> u32 {
+        self.state.small.tick
+    }
+
+    fn write(&mut self, checkpoint: &Path) -> lathe_train::Result<()> {
+        self.state.small.seconds[0] = self.seconds();
+        snapshot::write(checkpoint, &self.state)
+    }
+
+    fn restore(&mut self, checkpoint: &Path) -> Result<()> {
+        snapshot::restore(checkpoint, &mut self.state)
+    }
+
+    fn keep(&self) -> (u32, Option<u32>) {
+        (self.task.training.keep, None)
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Fixed {
 }
 
 /// What moves.
-pub struct Moving {
+pub struct SearchState {
     /// All weights.
     pub net: SuperNet,
     /// The weights' optimiser.
@@ -51,12 +51,12 @@ pub struct Moving {
     /// The memory of weight steps, and that of architecture steps.
     pub states: [State; 2],
     /// The rest, which is small.
-    pub small: Small,
+    pub small: SearchProgress,
 }
 
 /// What moves and is small.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Small {
+pub struct SearchProgress {
     /// Steps of either kind that are done.
     pub tick: u32,
     /// For each slot a number per option.
@@ -114,7 +114,7 @@ pub enum Found {
     },
 }
 
-impl Small {
+impl SearchProgress {
     /// softmax(alpha) of each slot.
     pub fn probabilities(&self) -> Vec<Vec<f64>> {
         self.alphas.iter().map(|alpha| gumbel::softmax(alpha, 1.0)).collect()
@@ -139,7 +139,7 @@ fn generator(seed: u32, tick: u32) -> ChaCha8Rng {
     rng
 }
 
-impl Moving {
+impl SearchState {
     /// What a step computes with in each slot, and the samples behind it.
     fn mixtures(&self, fixed: &Fixed, sampling: Sampling, tau: f64) -> (Vec<Mixture>, Vec<Sample>) {
         let mut rng = generator(fixed.training.seed, self.small.tick);
@@ -165,7 +165,7 @@ impl Moving {
         Training { dropout_key: Some(key), balance: fixed.training.balance as f32, scale }
     }
 
-    /// One pass with gradients over a batch. Gives the mean loss and the gradients of mixtures.
+    /// One pass with gradients over a batch. Returns the mean loss and the gradients of mixtures.
     fn pass(
         &mut self,
         fixed: &Fixed,

@@ -8,7 +8,7 @@ use super::machine::Load;
 use super::table::{Entry, Interval, Part};
 use crate::Result;
 use crate::measure::Times;
-use crate::workload::{Held, Workload};
+use crate::workload::{Resident, Workload};
 use lathe_core::{Model, Setting};
 use lathe_model::count;
 use rand::seq::SliceRandom;
@@ -132,7 +132,7 @@ fn measure_group(
     times: &mut [Vec<f64>],
     bytes: &mut [(u64, u64)],
 ) -> Result<()> {
-    let mut jobs: Vec<(usize, Held)> = Vec::new();
+    let mut jobs: Vec<(usize, Resident)> = Vec::new();
     for &at in group {
         let part = &parts[at];
         let held = Workload::held(|| match &part.block {

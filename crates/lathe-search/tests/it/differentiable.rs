@@ -185,11 +185,11 @@ fn killed_and_resumed_gives_the_same_bits_and_another_seed_others() {
         assert_eq!(a.1, b.1);
         assert!(a.0 == b.0, "weights, moments and memories to the bit");
         let again = run::resume(&killed, &REGISTRY, &mut |_| ()).unwrap();
-        assert_eq!(again.probabilities, resumed.probabilities, "one that has ended gives its outcome again");
+        assert_eq!(again.probabilities, resumed.probabilities, "one that has ended returns its outcome again");
         // Its weights are there for whoever trains on: of an option that was trained, not those that it began with.
         let choice = [1, 3];
         let inherited = run::network(&killed, &choice, &REGISTRY).unwrap();
-        let ended = Search::open(&killed, &REGISTRY, &mut |_| ()).unwrap().moving().net.network(&choice).unwrap();
+        let ended = Search::open(&killed, &REGISTRY, &mut |_| ()).unwrap().state().net.network(&choice).unwrap();
         let fresh = SuperNet::new(task.frame.clone(), &task.slots, 0).unwrap().network(&choice).unwrap();
         let data = |network: &Network| network.params().iter().map(|param| param.data.clone()).collect::<Vec<_>>();
         assert!(data(&inherited) == data(&ended) && data(&inherited) != data(&fresh));

@@ -1,0 +1,23 @@
+//! What is counted of a block and a backbone from outside is what there is, and what runs. A binary of its own, since the
+//! count of operations is of the whole process.
+
+use lathe_core::{Setting, Spec};
+use lathe_examples::REGISTRY;
+use lathe_model::{Input, Network, count};
+use lathe_ops::flops;
+
+#[test]
+fn counted_as_it_is() {
+    for backbone in ["nope", "gpt2", "transformer_xl", "llama"] {
+        let lengths = if backbone == "transformer_xl" { "mem_len=5" } else { "max_len=12" };
+        let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6";
+        let toml = format!("backbone='{backbone}'\nlayers='conv{{width=3}} f s conv'\n{sizes}\n{lengths}");
+        let model = Spec::from_toml(&toml, &REGISTRY).and_then(|spec| spec.model(&REGISTRY)).expect("a good model");
+        let counts = count(&model, &Setting::of(&model));
+        let network = Network::new(model, 0).expect("a network");
+        assert_eq!(network.params().count() as u64, counts.total_params(), "{backbone}");
+        let mut state = network.init_memory(1);
+        let counted = flops::count(|| drop(network.logits(&Input::tokens(&[3, 1, 4, 1, 5, 9], 1), &mut state)));
+        assert_eq!(counted, counts.total_flops(), "{backbone}");
+    }
+}
