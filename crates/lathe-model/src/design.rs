@@ -1,6 +1,21 @@
 //! Design rules: stacks that need no search.
 
-use lathe_core::{BaseWidths, Error, MAX_BLOCKS, Registry, Result};
+use crate::blocks::BLOCKS;
+use lathe_core::{BaseWidths, Error, MAX_BLOCKS, Registry, Result, Role};
+
+/// The letters of the blocks that reference implementations have: the one that mixes tokens, and the one that works per
+/// token.
+fn letters() -> [char; 2] {
+    [Role::MixesTokens, Role::PerToken].map(|role| {
+        let kind = BLOCKS.iter().find(|kind| kind.in_references() && kind.role() == role);
+        kind.and_then(|kind| kind.letter()).expect("a block with a letter for each role")
+    })
+}
+
+/// A layer of the reference implementations in the notation: `sf`.
+pub fn layer() -> String {
+    letters().iter().collect()
+}
 
 /// PAR (Mandava et al., 2020): of n blocks, round(n / p) are attention, spread evenly over the first two
 /// thirds; the rest is feed-forward. `(sff)x5 (f)x9` for n = 24, p = 5.
@@ -18,9 +33,10 @@ pub fn par(blocks: usize, p: f64) -> Result<String> {
         )));
     }
     let count = count as usize;
-    let mut stack = vec!['f'; blocks];
+    let [mixing, per_token] = letters();
+    let mut stack = vec![per_token; blocks];
     for i in 0..count {
-        stack[i * first / count] = 's';
+        stack[i * first / count] = mixing;
     }
     Ok(stack.into_iter().collect())
 }
@@ -34,7 +50,8 @@ pub fn sandwich(blocks: usize, k: usize) -> Result<String> {
     if k > blocks / 2 {
         return Err(Error::value("k", k, format!("at most half of the {blocks} blocks")));
     }
-    Ok(format!("{}{}{}", "s".repeat(k), "sf".repeat(blocks / 2 - k), "f".repeat(k)))
+    let [mixing, per_token] = letters().map(String::from);
+    Ok(format!("{}{}{}", mixing.repeat(k), layer().repeat(blocks / 2 - k), per_token.repeat(k)))
 }
 
 /// A stack of layers of the baseline's widths: what one gets by choosing depth alone.
@@ -59,7 +76,7 @@ pub fn scaled(backbone: &str, layers: usize, registry: &Registry) -> Result<Scal
         let expected = known.collect::<Vec<_>>().join(", ");
         return Err(Error::value("backbone", format!("`{backbone}`"), expected));
     };
-    Ok(Scaled { layers: "sf".repeat(layers), d_model, heads, inner })
+    Ok(Scaled { layers: layer().repeat(layers), d_model, heads, inner })
 }
 
 fn check(name: &str, number: usize, max: usize) -> Result<()> {

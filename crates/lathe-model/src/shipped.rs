@@ -23,14 +23,14 @@ pub const MODELS: &[Shipped] = ship!("models":
     "transformer_xl_base", "sandwich_base", "par_base",
     "transformer_xl_large", "sandwich_large", "par_large",
     "transformer_xl_24b", "sandwich_24b", "sandwich_24b_text8", "par_24b",
-    "gpt2_small", "lts_gpt2", "opt_350m",
+    "gpt2_small", "lts_gpt2", "opt_350m", "bert_base", "smollm2_135m", "llama_15m",
     "small_transformer_xl", "small_gpt2", "deep_transformer_xl",
 );
 
 /// Search spaces of the papers, and ours.
 pub const SPACES: &[Shipped] = ship!("spaces":
     "par", "planer_wt103", "planer_enwik8", "planer_wt103_iso",
-    "lts_transformer_xl", "lts_gpt2", "lts_opt", "cpu", "proxies_small",
+    "lts_transformer_xl", "lts_gpt2", "lts_opt", "cpu", "proxies_small", "llama_15m", "bert_small",
 );
 
 /// What other models are measured beside.

@@ -5,6 +5,7 @@ use crate::measurer;
 use crate::profiler::{self, Pace};
 use crate::{Context, Result, Watch};
 use lathe_core::{Model, Space, notation};
+use lathe_model::design;
 use lathe_search::profile::{Prediction, Table};
 use lathe_search::workload::Workload;
 
@@ -43,7 +44,7 @@ impl<'a> Device<'a> {
         let table = if path.exists() {
             Table::read(&path)?
         } else {
-            let layer = notation::parse("sf", context.registry)?;
+            let layer = notation::parse(&design::layer(), context.registry)?;
             let layer = Model::new(space.baseline.frame.clone(), layer)?;
             let mut table = request.table.table(context, space, &[layer], workload, watch)?.table;
             if table.calibration.is_none() && request.models > 0 && !request.no_measure {

@@ -16,6 +16,7 @@ use crate::store::{Files, open_record};
 use crate::{Context, Error, Event, Result, Watch, input};
 use device::Device;
 use lathe_core::{Model, Registry, Space, notation};
+use lathe_model::design;
 use lathe_model::folder::is_free;
 use lathe_search::objective::{self, OBJECTIVES, Objective};
 use lathe_search::search::{self, Evaluated, Plan};
@@ -185,7 +186,7 @@ const PLAN: &str = "plan.txt";
 /// The baseline with fewer layers and with more: what people do without a search.
 fn scaled(baseline: &Model, workload: &Workload, registry: &Registry) -> Result<Vec<Model>> {
     let model = |layers: usize| -> Result<Model> {
-        let blocks = notation::parse(&format!("(sf)x{layers}"), registry)?;
+        let blocks = notation::parse(&format!("({})x{layers}", design::layer()), registry)?;
         let model = Model::new(baseline.frame.clone(), blocks)?;
         workload.model(&model)?;
         Ok(model)

@@ -4,7 +4,7 @@
 //! backbone's family, whose file reads the rest: keys that are missing have the defaults of `transformers`, and values that
 //! change what is computed in a way that does not exist here are errors.
 
-use crate::build;
+use crate::{build, design};
 use lathe_core::model::{Key, KeyKind, Value};
 use lathe_core::{Activation, Backbone, Block, Error, MAX_BLOCKS, MAX_TEXT, Model, Registry, Result, Role, Spec, knob};
 use lathe_ops::storage::Storage;
@@ -183,7 +183,7 @@ impl ConfigReader<'_> {
                 }
             },
         };
-        self.set("layers", Value::Word(format!("(sf)x{layers}")));
+        self.set("layers", Value::Word(format!("({})x{layers}", design::layer())));
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ mod bad_input;
 mod composed;
 mod contract;
 mod folder;
+mod names;
 mod notation;
 mod papers;
 mod parity;

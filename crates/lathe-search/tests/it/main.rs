@@ -1,4 +1,5 @@
 //! Integration tests of proxies and of differentiable searches.
 
+mod contract;
 mod differentiable;
 mod proxies;

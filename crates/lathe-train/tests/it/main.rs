@@ -1,5 +1,6 @@
 //! Tests of the crate, in one binary.
 
+mod contract;
 mod damaged;
 mod data;
 mod documents;

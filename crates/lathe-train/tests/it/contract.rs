@@ -1,0 +1,133 @@
+//! What every task and every optimiser has to fulfil, over the registries: a new entry is tried by all of it.
+
+use lathe_core::{Model, Spec};
+use lathe_model::{Grads, Input, Network, REGISTRY, Training};
+use lathe_ops::loss::IGNORE;
+use lathe_train::data::{Tokenizer, Tokens, encode_source};
+use lathe_train::evaluate::Options;
+use lathe_train::optimizer::{Optimizer, Rule};
+use lathe_train::settings::Settings;
+use lathe_train::tasks::{self, Cut, TASKS, Task};
+
+const BATCH: usize = 4;
+const LEN: usize = 12;
+
+/// A text of bytes.
+fn text(folder: &tempfile::TempDir) -> Tokens {
+    let file = folder.path().join("text.txt");
+    std::fs::write(&file, "the birds fly north and the fish swim south; ".repeat(60)).unwrap();
+    encode_source(file.to_str().unwrap(), &Tokenizer::Bytes, &folder.path().join("tokens"), &|_, _, _| {}).unwrap()
+}
+
+/// A small model of each backbone that a task fits.
+fn models(task: &dyn Task) -> Vec<Model> {
+    let model = |backbone: &&'static dyn lathe_core::Backbone| {
+        let lengths = if backbone.ignored_keys().contains(&"max_len") { "mem_len=12" } else { "max_len=12" };
+        let vocab = 256 + task.extra_tokens(Tokenizer::Bytes.specials());
+        let sizes = "layers='sf'\nd_model=16\nheads=2\ninner=32\ntgt_len=12";
+        let toml = format!("backbone='{}'\n{sizes}\nvocab={vocab}\n{lengths}", backbone.key());
+        Spec::from_toml(&toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap()
+    };
+    REGISTRY.backbones.iter().map(model).filter(|model| task.check(&model.frame).is_ok()).collect()
+}
+
+fn cut() -> Cut<'static> {
+    Cut { batch: BATCH, len: LEN, seed: 3, specials: Tokenizer::Bytes.specials(), vocab: 256 }
+}
+
+#[test]
+fn every_backbone_has_a_task_and_every_task_a_backbone() {
+    for task in TASKS {
+        assert!(!models(*task).is_empty(), "{}", task.key());
+    }
+    for model in TASKS.iter().flat_map(|task| models(*task)) {
+        let default = tasks::find("", &model).unwrap();
+        assert!(default.check(&model.frame).is_ok());
+        for task in TASKS {
+            let named = tasks::find(task.key(), &model);
+            assert_eq!(named.is_ok(), task.check(&model.frame).is_ok(), "{}", task.key());
+            if let Err(error) = named {
+                assert!(error.to_string().contains("expected"), "{error}");
+            }
+        }
+        assert!(tasks::find("no_such_task", &model).is_err());
+    }
+}
+
+#[test]
+fn tasks_batch_learn_and_evaluate() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = text(&folder);
+    for task in TASKS {
+        for model in models(*task) {
+            let what = format!("{} of {}", task.key(), model.frame.backbone.key());
+            let batches = task.batches(&model.frame, tokens.clone(), &cut()).unwrap();
+            let again = task.batches(&model.frame, tokens.clone(), &cut()).unwrap();
+            assert!(batches.steps_per_epoch() > 0, "{what}");
+            let mut network = Network::new(model.clone(), 1).unwrap();
+            let settings = Settings { lr: 0.01, weight_decay: 0.0, ..Settings::default() };
+            let mut optimizer = Optimizer::new(Rule::AdamW, &settings, network.params());
+            let mut grads = Grads::new(network.params());
+            let mut losses = Vec::new();
+            for step in 0..40 {
+                let batch = batches.batch(step).unwrap();
+                assert_eq!(batch, again.batch(step).unwrap(), "{what}: a batch is a function of seed and step");
+                assert_eq!((batch.ids.len(), batch.targets.len()), (BATCH * LEN, BATCH * LEN), "{what}");
+                assert!(batch.counted() > 0, "{what}: something to learn");
+                assert!(batch.ids.iter().all(|&id| id < model.frame.vocab), "{what}");
+                assert!(batch.targets.iter().all(|&id| id == IGNORE || id < model.frame.vocab), "{what}");
+                let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / batch.counted() as f32 };
+                grads.clear();
+                let objective = task.objective(&batch.targets);
+                let mut state = network.init_memory(BATCH);
+                let input = Input::tokens(&batch.ids, BATCH);
+                let outcome = network.train(&input, &*objective, &mut state, &training, &mut grads);
+                optimizer.step(network.params_mut(), &mut grads, step as u32 + 1, 0.01);
+                losses.push(outcome.losses.iter().sum::<f32>() / batch.counted() as f32);
+            }
+            let chance = task.chance(&model.frame);
+            assert!((losses[0] - chance).abs() < 0.3 * chance, "{what}: begins at {}, by chance {chance}", losses[0]);
+            let (first, last) = (losses[0], losses[35..].iter().sum::<f32>() / 5.0);
+            assert!(last < 0.8 * first, "{what}: {first} to {last}");
+            let options = Options::new(&Tokenizer::Bytes);
+            let evaluate = || task.evaluate(&network, &tokens, &options, &mut |_, _| {}).unwrap();
+            let evaluation = evaluate();
+            assert_eq!(evaluation, evaluate(), "{what}: an evaluation is always the same");
+            assert!(evaluation.loss.is_finite() && evaluation.tokens > 0, "{what}");
+            assert!((evaluation.loss as f32) < first, "{what}");
+        }
+    }
+}
+
+#[test]
+fn optimisers_learn_and_go_the_same_way_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = text(&folder);
+    let task = TASKS[0];
+    let model = models(task).swap_remove(0);
+    let batch = task.batches(&model.frame, tokens, &cut()).unwrap().batch(0).unwrap();
+    for name in Rule::names().split(", ") {
+        let rule = Rule::named(name).unwrap();
+        let run = || -> Vec<f32> {
+            let mut network = Network::new(model.clone(), 1).unwrap();
+            let mut optimizer = Optimizer::new(rule, &Settings::default(), network.params());
+            let mut grads = Grads::new(network.params());
+            let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / batch.counted() as f32 };
+            let lr = if name == "sgd" { 0.5 } else { 0.02 };
+            let step = |step: u32| {
+                grads.clear();
+                let objective = task.objective(&batch.targets);
+                let mut state = network.init_memory(BATCH);
+                let input = Input::tokens(&batch.ids, BATCH);
+                let losses = network.train(&input, &*objective, &mut state, &training, &mut grads).losses;
+                let length = optimizer.step(network.params_mut(), &mut grads, step, lr);
+                assert!(length.is_finite() && length > 0.0, "{name}");
+                losses.iter().sum::<f32>() / losses.len() as f32
+            };
+            (1..=30).map(step).collect()
+        };
+        let losses = run();
+        assert!(losses[29] < 0.95 * losses[0], "{name}: {} to {}", losses[0], losses[29]);
+        assert_eq!(losses, run(), "{name}");
+    }
+}
