@@ -113,7 +113,11 @@ impl Workload {
             let found = format!("decode for a {}", frame.backbone.key());
             return Err(Error::setting("mode", found, "infer or train: it does not write text token by token"));
         }
-        Ok(Model::new(frame, model.blocks.clone())?)
+        let model = Model::new(frame, model.blocks.clone())?;
+        if self.mode == Mode::Train {
+            tasks::find("", &model)?; // it can be trained for something
+        }
+        Ok(model)
     }
 
     /// Tokens of one pass over a model.

@@ -4,12 +4,13 @@
 //! after the memory of zeros that it begins with.
 
 use super::Candidate;
-use crate::Result;
+use crate::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use lathe_core::{Model, Setting};
 use lathe_model::folder;
 use lathe_model::{Composed, Grads, Input, Network, Owner, Targets, Trace, Training, count};
 use lathe_ops::loss::IGNORE;
+use lathe_ops::storage::F32;
 
 /// A batch of tokens, and a seed of weights.
 #[derive(Debug, Clone)]
@@ -28,10 +29,15 @@ impl Probe {
     /// The model at its first weights, or at those that the candidate names.
     pub(super) fn network(&self, candidate: &Candidate<'_>) -> Result<Network> {
         let model = candidate.model.clone();
-        Ok(match candidate.weights {
+        let mut network = match candidate.weights {
             Some(folder) => folder::load_as(folder, model).map_err(lathe_train::Error::from)?,
             None => Network::new(model, self.seed)?,
-        })
+        };
+        if !network.has_head() {
+            return Err(Error::setting("head", "none", "an output layer, for scores that run the model"));
+        }
+        network.set_storage(&F32);
+        Ok(network)
     }
 
     /// That L is the loss.

@@ -3,6 +3,7 @@
 mod before;
 mod data;
 mod differentiable;
+mod families;
 mod forward;
 mod optimize;
 mod proxies;
