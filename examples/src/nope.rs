@@ -1,14 +1,13 @@
 //! A decoder without positions (Kazemnejad et al., 2023, "NoPE"): the causal mask alone tells tokens their order. RMS norm
 //! before each block and after the last, output weights tied to the embedding.
 
-use lathe_core::model::{Key, KeyKind};
+use lathe_core::model::KeyKind;
 use lathe_core::{Activation, Backbone, Defaults, Frame, Model, NormPlace, OwnKey, Result, Setting};
-use lathe_model::blocks::{AttentionStyle, Scores};
-use lathe_model::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
+use lathe_model::blocks::AttentionStyle;
+use lathe_model::build::{BuildBackbone, FrameCost, NetworkBuilder, Style};
 use lathe_model::embedding::{self, Embedding, EmbeddingStyle};
 use lathe_model::folder::{ConfigReader, Json};
 use lathe_model::head::{HeadStyle, TokenHead, Top};
-use lathe_model::linear::Layout;
 use lathe_model::norm::{self, NormParams};
 use lathe_model::params::Builder;
 use lathe_model::stem::{Stem, TokenStem};
@@ -23,10 +22,8 @@ const EMBEDDING: EmbeddingStyle =
 const HEAD: HeadStyle = HeadStyle { plain_weight: "decoder.output.weight", plain_bias: None, criterion: false };
 
 /// A key of the model file that only this backbone has.
-const KEYS: &[OwnKey] = &[OwnKey {
-    key: Key { name: "nope_eps", kind: KeyKind::Real(0.0, 1.0), help: "added to variances by norms [1e-6]" },
-    default: Some("1e-6"),
-}];
+const KEYS: &[OwnKey] =
+    &[OwnKey::new("nope_eps", KeyKind::Real(0.0, 1.0), Some("1e-6"), "added to variances by norms [1e-6]")];
 
 fn norm_kind(frame: &Frame) -> NormKind {
     NormKind { norm: Norm::Rms, eps: frame.real("nope_eps").unwrap_or(1e-6) as f32 }
@@ -60,27 +57,11 @@ impl BuildBackbone for Nope {
     }
 
     fn style(&self, frame: &Frame, _: usize) -> Style {
-        Style {
-            layout: Layout::OutIn,
-            norm: norm_kind(frame),
-            norm_deviation: 0.0,
-            deviation: DEVIATION,
-            output_deviation: DEVIATION,
-            bias: false,
-            split_gate: false,
-            inner_dropout: false,
-        }
+        Style { bias: false, ..Style::linear(norm_kind(frame)) }
     }
 
     fn attention(&self, _: &Frame) -> AttentionStyle {
-        AttentionStyle {
-            scores: Scores::Dot { causal: true, rotary: None },
-            fused: true,
-            qkv_bias: false,
-            out_bias: false,
-            grouped: false,
-            head_norm: None,
-        }
+        AttentionStyle { fused: true, qkv_bias: false, out_bias: false, ..AttentionStyle::dot(true) }
     }
 
     fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>> {

@@ -4,7 +4,7 @@
 //! it has in the model file, and how text is cut for it; its other half, which knows tensors, is behind
 //! [`Backbone::builder`].
 
-use crate::model::{KEYS, Key};
+use crate::model::{KEYS, Key, KeyKind};
 use crate::{Activation, BlockKind, Frame, NormPlace, Result};
 use std::any::Any;
 
@@ -24,6 +24,13 @@ pub struct OwnKey {
     pub key: Key,
     /// Its value where it is not set, as a flag would give it; `None` leaves it open.
     pub default: Option<&'static str>,
+}
+
+impl OwnKey {
+    /// A key, by its name, what it takes, its default and a line of help.
+    pub const fn new(name: &'static str, kind: KeyKind, default: Option<&'static str>, help: &'static str) -> Self {
+        Self { key: Key { name, kind, help }, default }
+    }
 }
 
 /// What a key of the model file is where it is not set.

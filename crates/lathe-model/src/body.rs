@@ -76,11 +76,8 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(body: &Body, frame: &Frame, params: &'a Params, input: &'a Input<'a>, position: usize) -> Self {
-        Self::train(body, frame, params, input, position, None)
-    }
-
-    fn train(
+    /// Without `training` nothing is dropped and nothing kept.
+    fn new(
         body: &Body,
         frame: &Frame,
         params: &'a Params,
@@ -199,7 +196,7 @@ impl Body {
     pub fn init_cache(&self, frame: &Frame, params: &Params, batch: usize, len: usize, after: &State) -> State {
         let ids = vec![0; batch * len]; // only their number counts
         let input = Input::tokens(&ids, batch);
-        let run = Run::new(self, frame, params, &input, after.position);
+        let run = Run::new(self, frame, params, &input, after.position, None);
         let reports = Reports::default();
         State { layers: self.stack.init_cache(&run.pass(&reports), &after.layers), position: after.position }
     }
@@ -240,7 +237,7 @@ impl Body {
         state: &mut State,
         mixture: impl Fn(usize) -> Mixture,
     ) -> Buf {
-        let run = Run::new(self, frame, params, input, state.position);
+        let run = Run::new(self, frame, params, input, state.position, None);
         self.hidden(&run, &Reports::default(), state, mixture).0
     }
 
@@ -258,7 +255,7 @@ impl Body {
         training: &Training,
         grads: &mut Grads,
     ) -> Trained {
-        let run = Run::train(self, frame, params, input, state.position, Some(training));
+        let run = Run::new(self, frame, params, input, state.position, Some(training));
         let reports = Reports::default();
         let (hidden, kept) = self.hidden(&run, &reports, state, &mixture);
         let (losses, dhidden) = objective.loss(&self.top, params, &hidden, Some((training.scale, grads)));

@@ -15,6 +15,7 @@ use crate::norm::NormParams;
 use crate::params::{Builder, Init, Param};
 use crate::stem::Stem;
 use lathe_core::{Backbone, Block, BlockKind, Frame, Model, Result, Role, Setting};
+use lathe_ops::dropout::Dropout;
 use lathe_ops::norm::NormKind;
 use std::any::Any;
 
@@ -71,6 +72,22 @@ pub struct Style {
     pub inner_dropout: bool,
 }
 
+impl Style {
+    /// Matrices as PyTorch's linear layers have them, with biases, and all weights drawn alike.
+    pub const fn linear(norm: NormKind) -> Self {
+        Self {
+            layout: Layout::OutIn,
+            norm,
+            norm_deviation: 0.0,
+            deviation: DEVIATION,
+            output_deviation: DEVIATION,
+            bias: true,
+            split_gate: false,
+            inner_dropout: false,
+        }
+    }
+}
+
 /// The deviation that most reference implementations draw weights with.
 pub const DEVIATION: f32 = 0.02;
 
@@ -114,8 +131,8 @@ pub trait BuildBackbone: Sync {
     fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top;
     /// What stem and top cost.
     fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost;
-    /// What blocks may ask for in a pass over `len` tokens after at most `before` others.
-    fn context(&self, _frame: &Frame, _len: usize, _dropout: lathe_ops::dropout::Dropout) -> Context {
+    /// What blocks may ask for in a pass over `len` tokens; where the hidden states are dropped, it may be too.
+    fn context(&self, _frame: &Frame, _len: usize, _dropout: Dropout) -> Context {
         Context::default()
     }
 

@@ -111,10 +111,12 @@ impl LayerState {
     }
 }
 
-/// Projected keys and values, [B, capacity, 2 A] (keys, then values), of which the last `len` places before `end` count.
+/// Projected keys and values, [B, places, 2 A] (keys, then values), of which the last `len` places before `end` count.
 #[derive(Debug, Clone)]
 pub struct Cache {
     rows: Vec<f32>,
+    /// Places that there are, and the most that there may be.
+    places: usize,
     capacity: usize,
     end: usize,
     /// How many places count.
@@ -125,24 +127,42 @@ pub struct Cache {
     pub(crate) positions: Option<(usize, Buf)>,
 }
 
+/// Places that a cache begins with.
+const PLACES: usize = 4096;
+
 impl Cache {
-    /// An empty cache for rows of `width`.
+    /// An empty cache for rows of `width`. Room for a long context is made when it is needed.
     pub fn new(batch: usize, width: usize, limit: usize, capacity: usize) -> Self {
-        Self { rows: vec![0.0; batch * capacity * width], capacity, end: 0, len: 0, limit, positions: None }
+        let places = capacity.min(PLACES);
+        Self { rows: vec![0.0; batch * places * width], places, capacity, end: 0, len: 0, limit, positions: None }
+    }
+
+    /// Makes room for `len` more places: by moving those that count to the front, and where that is not enough, by
+    /// taking more memory.
+    fn make_room(&mut self, width: usize, len: usize) {
+        let kept = self.end - self.len..self.end;
+        assert!(self.len + len <= self.capacity, "a cache of {} places has no room for {len} more", self.capacity);
+        for rows in self.rows.chunks_exact_mut(self.places * width) {
+            rows.copy_within(kept.start * width..kept.end * width, 0);
+        }
+        self.end = self.len;
+        if self.end + len > self.places {
+            let places = (2 * self.places).max(self.len + len).min(self.capacity);
+            let mut rows = vec![0.0; self.rows.len() / self.places * places];
+            for (to, from) in rows.chunks_exact_mut(places * width).zip(self.rows.chunks_exact(self.places * width)) {
+                to[..self.len * width].copy_from_slice(&from[..self.len * width]);
+            }
+            (self.rows, self.places) = (rows, places);
+        }
     }
 
     /// Adds [B, T] new rows, the columns of `new` from `first_col` on. Returns the place of the first row that counts.
     pub fn append(&mut self, batch: usize, width: usize, new: &[f32], stride: usize, first_col: usize) -> usize {
         let len = new.len() / stride / batch;
-        if self.end + len > self.capacity {
-            let kept = self.end - self.len..self.end;
-            assert!(self.len + len <= self.capacity, "a cache of {} places has no room for {len} more", self.capacity);
-            for rows in self.rows.chunks_exact_mut(self.capacity * width) {
-                rows.copy_within(kept.start * width..kept.end * width, 0);
-            }
-            self.end = self.len;
+        if self.end + len > self.places {
+            self.make_room(width, len);
         }
-        for (b, rows) in self.rows.chunks_exact_mut(self.capacity * width).enumerate() {
+        for (b, rows) in self.rows.chunks_exact_mut(self.places * width).enumerate() {
             for t in 0..len {
                 let from = &new[(b * len + t) * stride + first_col..][..width];
                 rows[(self.end + t) * width..][..width].copy_from_slice(from);
@@ -163,7 +183,7 @@ impl Cache {
         let rows = |col: usize| Rows {
             data: &self.rows[first * 2 * a + col..],
             stride: 2 * a,
-            batch_stride: self.capacity * 2 * a,
+            batch_stride: self.places * 2 * a,
         };
         (rows(0), rows(a))
     }

@@ -154,7 +154,10 @@ pub fn forward(shape: &Shape, inputs: &Inputs<'_>, out: &mut [f32], probabilitie
             let parts = parts.into_iter().zip(probabilities.chunks_mut(size)).collect();
             parallel::each(parts, |i, ((_, _, out), probabilities)| work(i, out, probabilities));
         }
-        None => parallel::each(parts, |i, (_, _, out)| work(i, out, &mut Buf::any(size))),
+        None => {
+            let block = head::BLOCK.min(queries) * keys;
+            parallel::each(parts, |i, (_, _, out)| work(i, out, &mut Buf::any(block)));
+        }
     }
 }
 

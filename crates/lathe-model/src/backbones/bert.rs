@@ -2,7 +2,7 @@
 //! attention over the whole text but its padding, a vector of the text from its first token (the pooler), and an output
 //! layer for masked tokens whose weights are the embedding's.
 
-use crate::blocks::{AttentionStyle, Scores};
+use crate::blocks::AttentionStyle;
 use crate::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
 use crate::embedding::{self, Embedding, EmbeddingStyle};
 use crate::folder::{ConfigReader, Json, uniform};
@@ -11,7 +11,7 @@ use crate::linear::{Layout, Linear};
 use crate::norm::NormParams;
 use crate::params::{Builder, Init};
 use crate::stem::{Stem, TokenStem};
-use lathe_core::model::{Key, KeyKind, Value};
+use lathe_core::model::{KeyKind, Value};
 use lathe_core::{Activation, Backbone, Defaults, Error, Frame, Model, NormPlace, OwnKey, Result, Role, Setting};
 use lathe_ops::activation::Act;
 use lathe_ops::norm::{Norm, NormKind};
@@ -31,16 +31,12 @@ const HEAD: HeadStyle = HeadStyle {
     criterion: false,
 };
 
-const fn own(name: &'static str, kind: KeyKind, default: Option<&'static str>, help: &'static str) -> OwnKey {
-    OwnKey { key: Key { name, kind, help }, default }
-}
-
 #[rustfmt::skip]
 const KEYS: &[OwnKey] = &[
-    own("norm_eps", KeyKind::Real(0.0, 1.0), Some("1e-12"), "added to variances by norms"),
-    own("segments", KeyKind::Int(1, 1 << 10), Some("2"), "texts that an input may consist of [2]"),
-    own("head", KeyKind::Word, Some("masked_lm"), "output layer: masked_lm or none [masked_lm]"),
-    own("pooler", KeyKind::Flag, Some("false"), "a vector of the text from its first token [false]"),
+    OwnKey::new("norm_eps", KeyKind::Real(0.0, 1.0), Some("1e-12"), "added to variances by norms"),
+    OwnKey::new("segments", KeyKind::Int(1, 1 << 10), Some("2"), "texts that an input may consist of [2]"),
+    OwnKey::new("head", KeyKind::Word, Some("masked_lm"), "output layer: masked_lm or none [masked_lm]"),
+    OwnKey::new("pooler", KeyKind::Flag, Some("false"), "a vector of the text from its first token [false]"),
 ];
 
 const HEADS: &[&str] = &["masked_lm", "none"];
@@ -129,27 +125,11 @@ impl BuildBackbone for Bert {
     }
 
     fn style(&self, frame: &Frame, _: usize) -> Style {
-        Style {
-            layout: Layout::OutIn,
-            norm: norm_kind(frame),
-            norm_deviation: 0.0,
-            deviation: DEVIATION,
-            output_deviation: DEVIATION,
-            bias: true,
-            split_gate: false,
-            inner_dropout: false,
-        }
+        Style::linear(norm_kind(frame))
     }
 
     fn attention(&self, _: &Frame) -> AttentionStyle {
-        AttentionStyle {
-            scores: Scores::Dot { causal: false, rotary: None },
-            fused: false,
-            qkv_bias: true,
-            out_bias: true,
-            grouped: false,
-            head_norm: None,
-        }
+        AttentionStyle::dot(false)
     }
 
     fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>> {

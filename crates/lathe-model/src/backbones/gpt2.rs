@@ -1,7 +1,7 @@
 //! GPT-2 (Radford et al., 2019): learned positions, norm before each block and after the last, output
 //! weights tied to the embedding. Matrices are [in, out]; output projections begin narrower the deeper the stack is.
 
-use crate::blocks::{AttentionStyle, Scores};
+use crate::blocks::AttentionStyle;
 use crate::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
 use crate::embedding::{self, Embedding, EmbeddingStyle};
 use crate::folder::{ConfigReader, Json, uniform};
@@ -99,27 +99,12 @@ impl BuildBackbone for Gpt2 {
     }
 
     fn style(&self, _: &Frame, blocks: usize) -> Style {
-        Style {
-            layout: Layout::InOut,
-            norm: NormKind::LAYER,
-            norm_deviation: 0.0,
-            deviation: DEVIATION,
-            output_deviation: DEVIATION / (blocks as f32).sqrt(),
-            bias: true,
-            split_gate: false,
-            inner_dropout: false,
-        }
+        let output_deviation = DEVIATION / (blocks as f32).sqrt();
+        Style { layout: Layout::InOut, output_deviation, ..Style::linear(NormKind::LAYER) }
     }
 
     fn attention(&self, _: &Frame) -> AttentionStyle {
-        AttentionStyle {
-            scores: Scores::Dot { causal: true, rotary: None },
-            fused: true,
-            qkv_bias: true,
-            out_bias: true,
-            grouped: false,
-            head_norm: None,
-        }
+        AttentionStyle { fused: true, ..AttentionStyle::dot(true) }
     }
 
     fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>> {

@@ -3,15 +3,14 @@
 //! heads of keys and values that groups of queries share.
 
 use crate::blocks::{AttentionStyle, Rotary, Scores};
-use crate::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
+use crate::build::{BuildBackbone, FrameCost, NetworkBuilder, Style};
 use crate::embedding::{self, Embedding, EmbeddingStyle};
 use crate::folder::{ConfigReader, Json, uniform};
 use crate::head::{HeadStyle, TokenHead, Top};
-use crate::linear::Layout;
 use crate::norm::{self, NormParams};
 use crate::params::Builder;
 use crate::stem::{Stem, TokenStem};
-use lathe_core::model::{Key, KeyKind, MAX_LEN, Value};
+use lathe_core::model::{KeyKind, MAX_LEN, Value};
 use lathe_core::{
     Activation, Backbone, Defaults, Error, Frame, MAX_WIDTH, Model, NormPlace, OwnKey, Result, Role, Setting,
 };
@@ -26,26 +25,22 @@ const EMBEDDING: EmbeddingStyle =
     EmbeddingStyle { plain: Some("model.embed_tokens.weight"), prefix: "model.embed_tokens", scaled: false };
 const HEAD: HeadStyle = HeadStyle { plain_weight: "lm_head.weight", plain_bias: None, criterion: false };
 
-const fn own(name: &'static str, kind: KeyKind, default: Option<&'static str>, help: &'static str) -> OwnKey {
-    OwnKey { key: Key { name, kind, help }, default }
-}
-
 /// The ways to stretch rotary positions beyond the length of training.
 const SCALINGS: &[&str] = &["none", "linear", "llama3"];
 
 #[rustfmt::skip]
 const KEYS: &[OwnKey] = &[
-    own("kv_heads", KeyKind::Int(1, MAX_WIDTH), None, "heads of keys and values, which groups of heads share [heads]"),
-    own("norm_eps", KeyKind::Real(0.0, 1.0), Some("1e-5"), "added to variances by norms"),
-    own("rope_theta", KeyKind::Real(1.0, 1e12), Some("10000"), "base of rotary positions [10000]"),
-    own("rope_scaling", KeyKind::Word, Some("none"), "rotary positions stretched: none, linear or llama3 [none]"),
-    own("rope_factor", KeyKind::Real(1e-6, 1e6), Some("1"), "how far rotary positions are stretched [1]"),
-    own("rope_low_freq_factor", KeyKind::Real(1e-6, 1e6), Some("1"), "llama3: waves longer than rope_original_max_len by it are stretched whole [1]"),
-    own("rope_high_freq_factor", KeyKind::Real(1e-6, 1e6), Some("4"), "llama3: waves shorter than rope_original_max_len by it are left alone [4]"),
-    own("rope_original_max_len", KeyKind::Int(1, MAX_LEN), Some("8192"), "llama3: tokens of a window in training [8192]"),
-    own("qkv_bias", KeyKind::Flag, Some("false"), "queries, keys and values have biases [false]"),
-    own("out_bias", KeyKind::Flag, Some("false"), "the output of attention has a bias [false]"),
-    own("head_norm", KeyKind::Flag, Some("false"), "queries and keys are normed by head [false]"),
+    OwnKey::new("kv_heads", KeyKind::Int(1, MAX_WIDTH), None, "heads of keys and values, which groups of heads share [heads]"),
+    OwnKey::new("norm_eps", KeyKind::Real(0.0, 1.0), Some("1e-5"), "added to variances by norms"),
+    OwnKey::new("rope_theta", KeyKind::Real(1.0, 1e12), Some("10000"), "base of rotary positions [10000]"),
+    OwnKey::new("rope_scaling", KeyKind::Word, Some("none"), "rotary positions stretched: none, linear or llama3 [none]"),
+    OwnKey::new("rope_factor", KeyKind::Real(1e-6, 1e6), Some("1"), "how far rotary positions are stretched [1]"),
+    OwnKey::new("rope_low_freq_factor", KeyKind::Real(1e-6, 1e6), Some("1"), "llama3: waves longer than rope_original_max_len by it are stretched whole [1]"),
+    OwnKey::new("rope_high_freq_factor", KeyKind::Real(1e-6, 1e6), Some("4"), "llama3: waves shorter than rope_original_max_len by it are left alone [4]"),
+    OwnKey::new("rope_original_max_len", KeyKind::Int(1, MAX_LEN), Some("8192"), "llama3: tokens of a window in training [8192]"),
+    OwnKey::new("qkv_bias", KeyKind::Flag, Some("false"), "queries, keys and values have biases [false]"),
+    OwnKey::new("out_bias", KeyKind::Flag, Some("false"), "the output of attention has a bias [false]"),
+    OwnKey::new("head_norm", KeyKind::Flag, Some("false"), "queries and keys are normed by head [false]"),
 ];
 
 impl Backbone for Llama {
@@ -133,26 +128,17 @@ impl BuildBackbone for Llama {
     }
 
     fn style(&self, frame: &Frame, _: usize) -> Style {
-        Style {
-            layout: Layout::OutIn,
-            norm: norm_kind(frame),
-            norm_deviation: 0.0,
-            deviation: DEVIATION,
-            output_deviation: DEVIATION,
-            bias: false,
-            split_gate: true,
-            inner_dropout: false,
-        }
+        Style { bias: false, split_gate: true, ..Style::linear(norm_kind(frame)) }
     }
 
     fn attention(&self, frame: &Frame) -> AttentionStyle {
         AttentionStyle {
             scores: Scores::Dot { causal: true, rotary: Some(rotary(frame)) },
-            fused: false,
             qkv_bias: frame.flag("qkv_bias"),
             out_bias: frame.flag("out_bias"),
             grouped: true,
             head_norm: frame.flag("head_norm").then(|| norm_kind(frame)),
+            ..AttentionStyle::dot(true)
         }
     }
 

@@ -8,7 +8,6 @@ use crate::context::Context;
 use crate::embedding::{self, Embedding, EmbeddingStyle};
 use crate::folder::{ConfigReader, Json, uniform};
 use crate::head::{HeadStyle, TokenHead, Top};
-use crate::linear::Layout;
 use crate::params::Builder;
 use crate::stem::{Stem, TokenStem};
 use lathe_core::model::Value;
@@ -82,16 +81,7 @@ impl BuildBackbone for TransformerXl {
     }
 
     fn style(&self, _: &Frame, _: usize) -> Style {
-        Style {
-            layout: Layout::OutIn,
-            norm: NormKind::LAYER,
-            norm_deviation: DEVIATION,
-            deviation: DEVIATION,
-            output_deviation: DEVIATION,
-            bias: true,
-            split_gate: false,
-            inner_dropout: true,
-        }
+        Style { norm_deviation: DEVIATION, inner_dropout: true, ..Style::linear(NormKind::LAYER) }
     }
 
     fn attention(&self, _: &Frame) -> AttentionStyle {
@@ -100,8 +90,7 @@ impl BuildBackbone for TransformerXl {
             fused: true,
             qkv_bias: false,
             out_bias: false,
-            grouped: false,
-            head_norm: None,
+            ..AttentionStyle::dot(true)
         }
     }
 

@@ -315,3 +315,25 @@ fn blocks_run_alone_and_in_super_nets() {
         assert!(outcome.dp.iter().flatten().all(|dp| dp.is_finite()), "{}", backbone.key());
     }
 }
+
+/// A cache makes room when it is needed, and what it held stays.
+#[test]
+fn caches_grow() {
+    let (batch, width, capacity) = (2, 2, 10_000);
+    let mut cache = lathe_model::layer::Cache::new(batch, width, capacity, capacity);
+    let mut all: Vec<Vec<f32>> = vec![Vec::new(); batch];
+    for (step, len) in [1, 4000, 300, 4000, 1].into_iter().enumerate() {
+        let value = |b: usize, t: usize| (step * 100_000 + b * 10_000 + t) as f32;
+        let new: Vec<f32> = (0..batch).flat_map(|b| (0..len).flat_map(move |t| [value(b, t), -value(b, t)])).collect();
+        for (b, all) in all.iter_mut().enumerate() {
+            all.extend_from_slice(&new[b * len * width..][..len * width]);
+        }
+        let first = cache.append(batch, width, &new, width, 0);
+        let (k, _) = cache.keys_and_values(first, 1);
+        for (b, all) in all.iter().enumerate() {
+            let found: Vec<f32> = (0..cache.len).map(|i| k.data[b * k.batch_stride + i * k.stride]).collect();
+            let expected: Vec<f32> = all.iter().step_by(2).copied().collect();
+            assert!(found == expected, "step {step}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use crate::gemm::{Mat, MatMut, Rhs, gemm_part};
 use crate::simd::{add_scaled, exp, max, simd, sum, sum2};
 
 /// Rows of queries that are processed together.
-const BLOCK: usize = 64;
+pub const BLOCK: usize = 64;
 
 /// A head's part of the gradients of r, u and v.
 pub(super) struct HeadRelative {
@@ -96,15 +96,18 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// The output of all queries. `probabilities` has room for those of all of them, which then stay there, or of one block.
     pub fn forward(&self, mut out: MatMut<'_>, probabilities: &mut [f32]) {
         let Shape { queries, keys, d_head, mask, .. } = self.shape;
+        let kept = probabilities.len() == queries * keys;
         if queries == 1 && self.dropout.is_none() {
             return self.forward_one(out, probabilities);
         }
         let mut shifted = Buf::any(if self.r.is_some() { BLOCK * keys } else { 0 });
         let mut dropped = Buf::any(if self.dropout.is_none() { 0 } else { BLOCK * keys });
         for (first, count, end) in self.blocks() {
-            let block = &mut probabilities[first * keys..(first + count) * keys];
+            let place = if kept { first } else { 0 };
+            let block = &mut probabilities[place * keys..(place + count) * keys];
             self.scores(first, count, end, block, &mut shifted);
             for (i, row) in block.chunks_exact_mut(keys).enumerate() {
                 let (from, to) = mask.range(keys - queries + first + i, keys);

@@ -33,7 +33,7 @@ fn readme_commands_run() {
         let mut args: Vec<String> = words(command).into_iter().skip(1).collect();
         // Their defaults take minutes.
         match args[0].as_str() {
-            "optimize" => args.extend(["--budget".into(), "1".into()]),
+            "optimize" => args.extend(["--budget".into(), "0.4".into()]),
             "train" => args.extend(["--steps".into(), "2".into(), "--batch".into(), "2".into()]),
             _ => {}
         }

@@ -49,6 +49,20 @@ pub struct AttentionStyle {
     pub head_norm: Option<NormKind>,
 }
 
+impl AttentionStyle {
+    /// Dot products of queries, keys and values from three matrices, with biases.
+    pub const fn dot(causal: bool) -> Self {
+        Self {
+            scores: Scores::Dot { causal, rotary: None },
+            fused: false,
+            qkv_bias: true,
+            out_bias: true,
+            grouped: false,
+            head_norm: None,
+        }
+    }
+}
+
 /// How queries and keys make scores.
 #[derive(Debug, Clone, Copy)]
 pub enum Scores {
