@@ -6,7 +6,9 @@ use crate::context::{Context, Reports};
 use crate::head::{Head, Top};
 use crate::layer::{LayerState, Pass, Stream};
 use crate::objective::Objective;
-use crate::params::{Builder, Grads, ParamId, Params};
+use crate::embedding::Table;
+use crate::linear::Matrix;
+use crate::params::{Builder, Grads, ParamId, Params, Place};
 use crate::stack::{Mixture, SlotSaved, Stack, pack};
 use crate::stem::{Input, Stem, StemPass, StemSaved};
 use lathe_core::{Frame, Result};
@@ -164,7 +166,7 @@ impl Body {
         for layer in self.stack.layers_mut() {
             layer.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
         }
-        let top = |top: &mut Top, each: &mut dyn FnMut(Vec<&mut crate::linear::Matrix>)| {
+        let top = |top: &mut Top, each: &mut dyn FnMut(Vec<&mut Matrix>)| {
             top.head.iter_mut().for_each(|head| each(head.matrices()));
             top.pooler.iter_mut().for_each(|pooler| each(vec![&mut pooler.dense.matrix]));
         };
@@ -175,16 +177,16 @@ impl Body {
         top(&mut self.top, &mut |matrices| pack(matrices, params, &mut users));
     }
 
-    /// The parameters that are read as matrices or as rows of tokens.
-    pub fn matrices(&mut self) -> Vec<ParamId> {
-        let mut ids: Vec<ParamId> =
-            self.stem.tables().iter().flat_map(|table| [Some(table.weight), table.projection]).flatten().collect();
+    /// The parameters that are read as matrices or as rows of tokens, and how they lie.
+    pub fn matrices(&mut self) -> Vec<(ParamId, Place)> {
+        let mut places: Vec<(ParamId, Place)> = self.stem.tables().iter().flat_map(Table::matrices).collect();
+        let mut add = |matrix: &Matrix| places.push((matrix.weight(), matrix.place()));
         for layer in self.stack.layers_mut() {
-            ids.extend(layer.matrices().iter().map(|matrix| matrix.weight()));
+            layer.matrices().iter().for_each(|matrix| add(matrix));
         }
-        ids.extend(self.top.head.iter_mut().flat_map(|head| head.matrices()).map(|matrix| matrix.weight()));
-        ids.extend(self.top.pooler.iter().map(|pooler| pooler.dense.matrix.weight()));
-        ids
+        self.top.head.iter_mut().flat_map(|head| head.matrices()).for_each(|matrix| add(matrix));
+        self.top.pooler.iter().for_each(|pooler| add(&pooler.dense.matrix));
+        places
     }
 
     /// The state to begin with: a memory of zeros in each slot that has one.
@@ -226,6 +228,33 @@ impl Body {
             run.dropout[0].with(LAST).apply(&mut x);
         }
         (x, kept)
+    }
+
+    /// What enters the first slot, for a pass that is taken slot by slot.
+    pub fn enter(&self, frame: &Frame, params: &Params, input: &Input<'_>) -> Stream {
+        let run = Run::new(self, frame, params, input, 0, None);
+        let (x, _) = self.stem.forward(&run.stem(), input);
+        Stream { hidden: Arc::new(x), len: input.len(), mask: input.mask.map(|mask| Arc::new(mask.to_vec())) }
+    }
+
+    /// What leaves a slot for what enters it, after nothing.
+    pub fn run_slot(&self, frame: &Frame, params: &Params, slot: usize, input: &Input<'_>, x: Stream) -> Stream {
+        let run = Run::new(self, frame, params, input, 0, None);
+        let mut state = self.stack.init_memory(input.batch).swap_remove(slot);
+        self.stack.run_slot(slot, &run.pass(&Reports::default()), &x, &mut state)
+    }
+
+    /// What the output layer gets for what leaves the last slot.
+    pub fn leave(&self, params: &Params, x: Stream) -> Buf {
+        match &self.top.norm {
+            Some(norm) => norm.forward(params, &x.hidden).0,
+            None => Arc::try_unwrap(x.hidden).unwrap_or_else(|x| (*x).clone()),
+        }
+    }
+
+    /// The weights of the output layer.
+    pub fn head_weights(&mut self) -> Vec<ParamId> {
+        self.top.head.iter_mut().flat_map(|head| head.matrices()).map(|matrix| matrix.weight()).collect()
     }
 
     /// The hidden states for the output layer, without a backward pass to come.

@@ -25,6 +25,7 @@ pub mod norm;
 pub mod objective;
 mod packed;
 pub mod params;
+pub mod quantize;
 pub mod shipped;
 mod stack;
 pub mod stem;

@@ -3,11 +3,12 @@
 
 use crate::composed::Graph;
 use crate::packed::PackedOnce;
-use crate::params::{Grads, ParamId, Params};
+use crate::params::{Grads, ParamId, Params, Place};
 use candle_core::{Result, Tensor};
 use lathe_ops::Precision;
 use lathe_ops::activation::Act;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm, gemm_finish, gemm_grouped};
+use lathe_ops::integers::Integers;
 use lathe_ops::linear;
 use lathe_ops::moe::Routing;
 
@@ -40,6 +41,8 @@ pub struct Matrix {
     /// Matrices side by side in the parameter.
     count: usize,
     precision: Precision,
+    /// Whether it is never rounded to integers.
+    exact: bool,
     packed: Vec<Packed>,
     /// W and its transpose, packed until the parameters change.
     step: [PackedOnce; 2],
@@ -56,6 +59,7 @@ impl Matrix {
             total: outputs,
             count,
             precision: Precision::F32,
+            exact: false,
             packed: Vec::new(),
             step: Default::default(),
         }
@@ -71,13 +75,28 @@ impl Matrix {
         self.layout
     }
 
+    /// How its matrices lie in their parameter.
+    pub fn place(&self) -> Place {
+        let Self { count, inputs, total, layout, exact, .. } = *self;
+        Place { count, inputs, outputs: total, layout, exact }
+    }
+
     /// What its products are computed in.
     pub fn set_precision(&mut self, precision: Precision) {
         self.precision = precision;
     }
 
+    /// Says that it is never rounded to integers.
+    pub fn set_exact(&mut self) {
+        self.exact = true;
+    }
+
     /// Packs the weights for many products with few rows each. Returns the parameter, which is then needed no more.
+    /// Integers are packed already.
     pub fn pack(&mut self, params: &Params) -> ParamId {
+        if !params.param(self.weight).integers().is_empty() {
+            return self.weight;
+        }
         let values = params.read(self.weight);
         self.packed = (0..self.count).map(|i| Packed::with_precision(self.mat(&values, i), self.precision)).collect();
         self.weight
@@ -102,6 +121,10 @@ impl Matrix {
         if !self.packed.is_empty() && !transposed {
             return products(self.packed.iter().map(Rhs::from).collect());
         }
+        let integers = params.param(self.weight).integers();
+        if !integers.is_empty() && !transposed {
+            return products(integers.iter().map(|w| self.integers(params, w)).collect());
+        }
         match (params.floats(self.weight), self.precision) {
             (Some(values), Precision::F32) => {
                 products(self.mats(values, transposed).into_iter().map(Rhs::from).collect())
@@ -118,6 +141,9 @@ impl Matrix {
         if let ([packed], false) = (&self.packed[..], transposed) {
             return product(packed.into());
         }
+        if let ([w], false) = (params.param(self.weight).integers(), transposed) {
+            return product(self.integers(params, w));
+        }
         match (params.floats(self.weight), self.precision) {
             (Some(values), Precision::F32) => {
                 let mat = self.mat(values, 0);
@@ -127,9 +153,21 @@ impl Matrix {
         }
     }
 
+    fn integers<'a>(&self, params: &Params, w: &'a Integers) -> Rhs<'a> {
+        let activations = params.param(self.weight).activations();
+        Rhs::Integers { w, first: self.first, outputs: self.outputs, activations }
+    }
+
     fn packed_step(&self, params: &Params, transposed: bool) -> std::sync::Arc<Vec<Packed>> {
         let step = &self.step[usize::from(transposed)];
         step.get(params.version(), self.precision, || params.read(self.weight), |values| self.mats(values, transposed))
+    }
+
+    /// Shows an observer what enters the first outputs: the others get the same.
+    fn observe(&self, params: &Params, i: usize, x: Mat<'_>) {
+        if self.first == 0 {
+            params.observe(self.weight, i, x);
+        }
     }
 
     /// Where the gradient of matrix i goes.
@@ -161,10 +199,10 @@ impl Linear {
 
     /// Some of the outputs.
     pub fn part(&self, first: usize, outputs: usize) -> Self {
-        let Matrix { weight, layout, inputs, total, precision, .. } = self.matrix;
+        let Matrix { weight, layout, inputs, total, precision, exact, .. } = self.matrix;
         let first = self.matrix.first + first;
         assert!(first + outputs <= total);
-        let matrix = Matrix { first, outputs, precision, ..Matrix::new(weight, layout, inputs, total, 1) };
+        let matrix = Matrix { first, outputs, precision, exact, ..Matrix::new(weight, layout, inputs, total, 1) };
         Self { matrix, bias: self.bias }
     }
 
@@ -205,6 +243,7 @@ impl Linear {
 
     /// As [`Self::forward`], into a part of a matrix.
     pub fn forward_into(&self, params: &Params, x: Mat<'_>, y: MatMut<'_>) {
+        self.matrix.observe(params, 0, x);
         self.matrix.with(params, false, |w| linear::forward(x, w, self.bias(params), y, false));
     }
 
@@ -212,6 +251,7 @@ impl Linear {
     pub fn forward_finish(&self, params: &Params, x: &[f32], y: &mut [f32], finish: impl Fn(&mut [f32]) + Sync) {
         let rows = x.len() / self.inputs();
         let bias = self.bias(params);
+        self.matrix.observe(params, 0, self.rows(x, self.inputs()));
         let y = MatMut::new(y, rows, self.outputs());
         let finish = |_: usize, col: usize, y: &mut [f32]| {
             if let Some(bias) = bias {
@@ -225,6 +265,7 @@ impl Linear {
     /// h = x W + b and y = act(h).
     pub fn forward_act(&self, params: &Params, x: &[f32], act: Act, h: &mut [f32], y: &mut [f32]) {
         let (x, bias) = (self.rows(x, self.inputs()), self.bias(params));
+        self.matrix.observe(params, 0, x);
         self.matrix.with(params, false, |w| linear::forward_act(x, w, bias, act, h, y));
     }
 
@@ -315,6 +356,7 @@ impl Experts {
     pub fn forward_finish(&self, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32], finish: Finish<'_>) {
         let (inputs, outputs) = (self.matrix.inputs, self.matrix.outputs);
         let bias = self.bias.map(|bias| params.get(bias));
+        (0..self.matrix.count).for_each(|e| self.matrix.observe(params, e, rows(x, routing, e, inputs)));
         self.matrix.with_all(params, false, |weights| {
             let products = cut(y, routing, outputs).into_iter().zip(weights).enumerate();
             let products =

@@ -4,15 +4,17 @@ use crate::blocks::MoeStats;
 use crate::body::{Body, State, Training};
 use crate::build::{self, Site, layer_numbers};
 use crate::head::Head;
-use crate::layer::Units;
+use crate::layer::{Stream, Units};
 use crate::objective::Objective;
-use crate::params::{Builder, Grads, Param, Params};
+use crate::params::{Builder, Grads, Observer, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::stem::Input;
 use lathe_core::{Block, Model, Result, Setting};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
+use lathe_ops::integers::Format;
 use lathe_ops::storage::Storage;
+use std::sync::Arc;
 
 /// A model with weights.
 pub struct Network {
@@ -111,6 +113,11 @@ impl Network {
         self.params_mut().for_each(|param| param.set_storage(storage));
     }
 
+    /// Rounds all matrices to integers, and holds them so from here on.
+    pub fn set_format(&mut self, format: Format) {
+        self.params_mut().for_each(|param| param.set_format(format));
+    }
+
     /// The weights. A frozen network has none to show.
     pub fn params(&self) -> &Params {
         assert!(!self.frozen, "a frozen network cannot show its weights");
@@ -121,6 +128,11 @@ impl Network {
     pub fn params_mut(&mut self) -> impl Iterator<Item = &mut Param> {
         assert!(!self.frozen, "a frozen network cannot change its weights");
         self.params.iter_mut()
+    }
+
+    /// Who sees what enters products with weights from here on, if anybody.
+    pub fn set_observer(&mut self, observer: Option<Arc<dyn Observer>>) {
+        self.params.set_observer(observer);
     }
 
     /// What products are computed in, from here on: as asked for, or f32 where this CPU has nothing for it, of which
@@ -170,6 +182,21 @@ impl Network {
             crate::layer::LayerState::Memory(memory) => Some((name, &**memory)),
             _ => None,
         })
+    }
+
+    /// What enters the first slot, for a pass that is taken slot by slot.
+    pub fn enter(&self, input: &Input<'_>) -> Stream {
+        self.body.enter(&self.model.frame, &self.params, input)
+    }
+
+    /// What leaves a slot for what enters it; nothing came before.
+    pub fn run_slot(&self, slot: usize, input: &Input<'_>, x: Stream) -> Stream {
+        self.body.run_slot(&self.model.frame, &self.params, slot, input, x)
+    }
+
+    /// What the output layer gets for what leaves the last slot, [B * T, D].
+    pub fn leave(&self, x: Stream) -> Buf {
+        self.body.leave(&self.params, x)
     }
 
     /// The hidden states after the last block and its norm, [B * T, D].

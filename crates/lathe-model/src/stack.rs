@@ -109,6 +109,13 @@ impl Stack {
         (x, saved)
     }
 
+    /// What leaves a slot of one option.
+    pub fn run_slot(&self, slot: usize, pass: &Pass<'_>, x: &Stream, state: &mut LayerState) -> Stream {
+        let mask = x.mask.clone();
+        let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), ..*pass };
+        forward(&self.slots[slot], &Mixture::Hard(0), &here, x, state).0
+    }
+
     /// The gradient of what entered the first slot, and for each slot those of the weights of a soft mixture. Adds
     /// those of the parameters.
     pub fn backward(
