@@ -6,6 +6,7 @@ use crate::build::{self, Site, layer_numbers};
 use crate::head::Head;
 use crate::layer::Units;
 use crate::objective::Objective;
+use crate::observe::Observation;
 use crate::params::{Builder, Grads, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::stem::Input;
@@ -215,6 +216,11 @@ impl Network {
         let frame = &self.model.frame;
         let trained = self.body.train(frame, &self.params, input, objective, state, ONLY, training, grads);
         Outcome { losses: trained.losses, experts: trained.reports.take() }
+    }
+
+    /// What a pass shows to somebody who looks: how large inputs of matrices are, and how far slots turn the hidden states.
+    pub fn observe(&self, input: &Input<'_>, state: &mut State) -> Observation {
+        self.body.observe(&self.model.frame, &self.params, input, state)
     }
 
     /// Whose weights each parameter has, in the order of the parameters.
