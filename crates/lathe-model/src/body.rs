@@ -8,6 +8,7 @@ use crate::layer::{LayerState, Pass, Stream};
 use crate::objective::Objective;
 use crate::embedding::Table;
 use crate::linear::Matrix;
+use crate::observe::{Observation, Observe};
 use crate::params::{Builder, Grads, ParamId, Params, Place};
 use crate::stack::{Mixture, SlotSaved, Stack, pack};
 use crate::stem::{Input, Stem, StemPass, StemSaved};
@@ -268,6 +269,15 @@ impl Body {
     ) -> Buf {
         let run = Run::new(self, frame, params, input, state.position, None);
         self.hidden(&run, &Reports::default(), state, mixture).0
+    }
+
+    /// What a pass without a backward shows to somebody who looks.
+    pub fn observe(&self, frame: &Frame, params: &Params, input: &Input<'_>, state: &mut State) -> Observation {
+        let mut run = Run::new(self, frame, params, input, state.position, None);
+        run.context.insert(Observe);
+        let reports = Reports::default();
+        self.hidden(&run, &reports, state, |_| Mixture::Hard(0));
+        Observation::of(&reports)
     }
 
     /// The losses of an objective, and the gradients of `scale` times their sum (and of the balance loss) added to

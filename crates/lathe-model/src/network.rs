@@ -6,6 +6,7 @@ use crate::build::{self, Site, layer_numbers};
 use crate::head::Head;
 use crate::layer::{Stream, Units};
 use crate::objective::Objective;
+use crate::observe::Observation;
 use crate::params::{Builder, Grads, Observer, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::stem::Input;
@@ -222,10 +223,26 @@ impl Network {
         self.outputs(&self.hidden(input, state))
     }
 
+    /// The same of the last token of each sequence alone, [B, V]: all that a prompt is read for.
+    pub fn last_logits(&self, input: &Input<'_>, state: &mut State) -> Buf {
+        let hidden = self.hidden(input, state);
+        let width = self.model.frame.d_model as usize;
+        let mut last = Buf::any(input.batch * width);
+        for (to, from) in last.chunks_exact_mut(width).zip(hidden.chunks_exact(hidden.len() / input.batch)) {
+            to.copy_from_slice(&from[from.len() - width..]);
+        }
+        drop(hidden);
+        self.outputs(&last)
+    }
+
     /// The losses of an objective.
     pub fn loss(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32> {
-        let hidden = self.hidden(input, state);
-        objective.loss(&self.body.top, &self.params, &hidden, None).0
+        self.loss_of(&self.hidden(input, state), objective)
+    }
+
+    /// The losses of an objective for hidden states of [`Self::hidden`].
+    pub fn loss_of(&self, hidden: &[f32], objective: &dyn Objective) -> Vec<f32> {
+        objective.loss(&self.body.top, &self.params, hidden, None).0
     }
 
     /// The losses of an objective, and the gradients of `scale` times their sum (and of the balance loss) added to
@@ -242,6 +259,11 @@ impl Network {
         let frame = &self.model.frame;
         let trained = self.body.train(frame, &self.params, input, objective, state, ONLY, training, grads);
         Outcome { losses: trained.losses, experts: trained.reports.take() }
+    }
+
+    /// What a pass shows to somebody who looks: how large inputs of matrices are, and how far slots turn the hidden states.
+    pub fn observe(&self, input: &Input<'_>, state: &mut State) -> Observation {
+        self.body.observe(&self.model.frame, &self.params, input, state)
     }
 
     /// Whose weights each parameter has, in the order of the parameters.

@@ -10,6 +10,7 @@
 use crate::build::{self, Site};
 use crate::layer::{Layer, LayerState, Pass, Saved, Stream, remember};
 use crate::linear::Matrix;
+use crate::observe::{Observe, Turn};
 use crate::params::{Builder, Grads, ParamId, Params};
 use lathe_core::{Block, Frame};
 use lathe_ops::Precision;
@@ -101,6 +102,9 @@ impl Stack {
             let mask = x.mask.clone();
             let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), ..*pass };
             let (y, kept) = forward(slot, &mixture(s), &here, &x, state);
+            if pass.context.get::<Observe>().is_some() {
+                pass.reports.add(Turn::new(s, here.rows(), &x.hidden, &y.hidden));
+            }
             if pass.keep {
                 saved.push((kept, x.len));
             }

@@ -254,6 +254,6 @@ impl Sublayer for MoeLayer {
         let weights = [self.up.matrix.weight(), self.down.matrix.weight()];
         let slices = weights.into_iter().chain(biases).map(|param| whole(param, 0));
         let slices = slices.chain([whole(self.gate.matrix.weight(), 1)]).collect();
-        vec![Units { knob: "experts", count: self.experts, slices }]
+        vec![Units { knobs: vec![("experts", 1)], count: self.experts, slices }]
     }
 }

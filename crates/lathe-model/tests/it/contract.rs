@@ -127,6 +127,25 @@ fn one_token_at_a_time_gives_what_the_whole_gives() {
     }
 }
 
+/// A prompt: all tokens into an empty cache, and the last one of each sequence through the output layer.
+#[test]
+fn the_last_token_alone_gives_its_logits() {
+    for model in cases().into_iter().filter(|model| model.frame.backbone.causal()) {
+        let network = network(&model, 1);
+        let (ids, _) = tokens(1);
+        let (input, vocab) = (Input::tokens(&ids, BATCH), VOCAB as usize);
+        let cache = || network.init_cache(BATCH, LEN, &network.init_memory(BATCH));
+        let (mut prompt, mut whole) = (cache(), cache());
+        let all = network.logits(&input, &mut whole);
+        let expected: Vec<f32> =
+            all.chunks_exact(LEN * vocab).flat_map(|rows| rows[(LEN - 1) * vocab..].to_vec()).collect();
+        close(&network.last_logits(&input, &mut prompt), &expected, 1e-5, &name(&model));
+        // What comes next finds the same cache.
+        let next = Input::tokens(&ids[..BATCH], BATCH);
+        close(&network.logits(&next, &mut prompt), &network.logits(&next, &mut whole), 1e-5, &name(&model));
+    }
+}
+
 #[test]
 fn causal_models_do_not_look_into_the_future() {
     for model in cases() {

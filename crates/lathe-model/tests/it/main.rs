@@ -9,6 +9,7 @@ mod notation;
 mod papers;
 mod parity;
 mod precision;
+mod prune;
 mod references;
 mod registry;
 mod spaces;

@@ -4,5 +4,6 @@ mod contract;
 mod damaged;
 mod data;
 mod documents;
+mod generate;
 mod language;
 mod specials;

@@ -1,6 +1,7 @@
 //! Drives the real binary.
 
 mod before;
+mod compare;
 mod data;
 mod differentiable;
 mod families;
