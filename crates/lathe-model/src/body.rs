@@ -160,6 +160,15 @@ impl Body {
         self.stack.set_precision(precision);
     }
 
+    /// Calls something with every matrix of blocks, and with those of the top.
+    pub fn each_matrix(&mut self, each: &mut dyn FnMut(&mut Matrix)) {
+        for layer in self.stack.layers_mut() {
+            layer.matrices().into_iter().for_each(&mut *each);
+        }
+        self.top.head.iter_mut().flat_map(|head| head.matrices()).for_each(&mut *each);
+        self.top.pooler.iter_mut().for_each(|pooler| each(&mut pooler.dense.matrix));
+    }
+
     /// Packs all weights for inference, and gives back the memory of those that nobody reads any more.
     pub fn pack(&mut self, params: &mut Params) {
         let mut users: HashMap<ParamId, usize> = HashMap::new();

@@ -131,6 +131,12 @@ impl Network {
         self.params.iter_mut()
     }
 
+    /// Rounds what enters each matrix as integers of the format that its parameter is to have, by its place among all;
+    /// `None` leaves it.
+    pub fn set_rounded_inputs(&mut self, format: &dyn Fn(usize) -> Option<Format>) {
+        self.body.each_matrix(&mut |matrix| matrix.set_rounded_inputs(format(matrix.weight().0)));
+    }
+
     /// Who sees what enters products with weights from here on, if anybody.
     pub fn set_observer(&mut self, observer: Option<Arc<dyn Observer>>) {
         self.params.set_observer(observer);
@@ -279,7 +285,7 @@ impl Network {
     }
 
     /// The parameters of all blocks.
-    pub(crate) fn blocks_params(&self) -> std::ops::Range<usize> {
+    pub fn blocks_params(&self) -> std::ops::Range<usize> {
         let slots = &self.body.stack.slots;
         let first = slots.first().map_or(0, |slot| slot[0].params.start);
         first..slots.last().map_or(first, |slot| slot[0].params.end)

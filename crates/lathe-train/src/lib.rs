@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod optimizer;
 pub mod recipes;
 pub mod resumable;
+pub mod rounding;
 pub mod run;
 pub mod schedule;
 pub mod settings;
