@@ -1,8 +1,4 @@
 //! Tests of the crate, in one binary.
 
 mod contract;
-mod damaged;
-mod data;
-mod documents;
-mod language;
-mod specials;
+mod sampler;
