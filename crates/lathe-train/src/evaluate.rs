@@ -131,7 +131,7 @@ const DOCUMENTS: usize = 32;
 /// Scores documents one by one, each from its own beginning; `watch` hears how many are done.
 pub fn evaluate_documents(
     network: &Network,
-    documents: &mut dyn Iterator<Item = Result<Sequence>>,
+    documents: &mut dyn Iterator<Item = lathe_text::Result<Sequence>>,
     watch: &mut dyn FnMut(u64),
 ) -> Result<Evaluation> {
     let (mut nats, mut targets, mut bytes, mut done) = (0.0, 0u64, 0u64, 0u64);

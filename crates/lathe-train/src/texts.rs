@@ -49,7 +49,7 @@ pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
 }
 
 /// The tokenizer that settings name: the one of the weights to begin with, where there is no other word.
-fn tokenizer_of(settings: &Settings) -> Result<TokenizerSpec> {
+fn tokenizer_of(settings: &Settings) -> lathe_text::Result<TokenizerSpec> {
     let of_init = Path::new(&settings.init).join("tokenizer.json");
     match settings.tokenizer.as_str() {
         "" if !settings.init.is_empty() && of_init.exists() => of_init.display().to_string().parse(),

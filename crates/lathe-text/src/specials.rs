@@ -15,7 +15,7 @@ use std::path::Path;
 use tokenizers::{PostProcessorWrapper, Tokenizer};
 
 /// The files beside `tokenizer.json` that belong to it, in the order in which they are asked.
-pub(super) const FILES: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", GENERATION];
+pub(crate) const FILES: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", GENERATION];
 const GENERATION: &str = "generation_config.json";
 /// The model's own file, which is read but not written.
 const CONFIG: &str = "config.json";
@@ -58,7 +58,7 @@ impl Specials {
         Self { bos: None, eos: None, pad: None, unk: None, cls: None, sep: None, mask: None, stop: Vec::new() };
 
     /// What a tokenizer and the files beside it say.
-    pub(super) fn of(tokenizer: &Tokenizer, unknown: Option<u32>, beside: &Beside) -> Self {
+    pub(crate) fn of(tokenizer: &Tokenizer, unknown: Option<u32>, beside: &Beside) -> Self {
         let has = |id: &u32| tokenizer.id_to_token(*id).is_some();
         let find = |role: usize| {
             for said in beside.named.iter().map(|roles| &roles[role]) {
@@ -160,7 +160,7 @@ impl Processor {
 
 /// What the files beside `tokenizer.json` are and say.
 #[derive(Debug, Default)]
-pub(super) struct Beside {
+pub(crate) struct Beside {
     /// Those of [`FILES`] that are there, as they are.
     files: Files,
     /// Tokens by name, for each file and role.
@@ -246,7 +246,7 @@ impl Beside {
 }
 
 /// Names and contents.
-pub(super) type Files = Vec<(&'static str, Vec<u8>)>;
+pub(crate) type Files = Vec<(&'static str, Vec<u8>)>;
 
 /// One value for each role.
 fn each<T: Default>(mut read: impl FnMut(&str) -> Result<T>) -> Result<[T; 7]> {

@@ -124,7 +124,7 @@ impl Source {
 }
 
 /// Path, size and time of the last change of a file.
-pub(super) fn fingerprint(path: &Path) -> Result<String> {
+pub(crate) fn fingerprint(path: &Path) -> Result<String> {
     let path = path.canonicalize().map_err(Error::io(path))?;
     let found = path.metadata().map_err(Error::io(&path))?;
     let changed = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -132,7 +132,7 @@ pub(super) fn fingerprint(path: &Path) -> Result<String> {
 }
 
 /// Whether a byte begins a character of UTF-8.
-pub(super) fn is_start(byte: u8) -> bool {
+pub(crate) fn is_start(byte: u8) -> bool {
     byte & 0b1100_0000 != 0b1000_0000
 }
 
@@ -194,7 +194,7 @@ fn part(path: PathBuf) -> Result<(Part, u64)> {
 }
 
 /// Fills a buffer as far as there is something to fill it with.
-pub(super) fn read_full(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_full(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match reader.read(&mut buffer[filled..]) {

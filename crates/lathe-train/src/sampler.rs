@@ -7,9 +7,9 @@
 //! **Streams**, for memory: the tokens are cut into B streams of equal length, and step k reads segment k of each, so
 //! that a segment follows on from the one before.
 
-use super::tokens::Tokens;
 use crate::{Error, Result};
 use lathe_ops::loss::IGNORE;
+use lathe_text::Tokens;
 
 /// Sequences and what they are to give, [B, T] each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,42 +1,10 @@
-//! What a model is trained on: text files, tokenizers, token files, batches.
-//!
-//! ```text
-//! source -> chunks    -> tokenizer -> tokens (a file) -> sampler -> batches
-//!        -> documents -> tokenizer -> a sequence for each
-//! ```
-//!
-//! No text is ever held whole, and no batch depends on the one before it.
+//! From text to token files: the whole way, which uses again what is there.
 
-mod chunks;
-mod decoder;
-mod documents;
-mod encoding;
-mod guard;
-mod quick;
-mod sampler;
-mod source;
-mod specials;
-mod tokenizer;
-mod tokens;
-mod vocabulary;
-
-pub use chunks::{CHUNK, Chunks};
-pub use decoder::Decoder;
-pub use documents::{Document, DocumentTokens, Documents, Sequence};
-pub use encoding::{Encoding, Padded};
-pub use sampler::{Batch, Sampler, mix, permute};
-pub use source::{BUILTIN_MB, Source};
-pub use specials::Specials;
-pub use tokenizer::{Hf, Tokenizer, TokenizerSpec};
-pub use tokens::{Header, Tokens};
-pub use vocabulary::SAMPLE;
-
-use crate::{Error, Result};
+use crate::{
+    Error, Progress, Result, Source, Tokenizer, TokenizerSpec, Tokens, source, specials, tokenizer, tokens, vocabulary,
+};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-
-/// What is told while work goes on: what it is, how much is done, and how much there is, 0 where nobody knows.
-pub type Progress<'a> = dyn Fn(&str, u64, u64) + 'a;
 
 /// Which text, and how it becomes tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

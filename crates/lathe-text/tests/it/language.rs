@@ -1,6 +1,6 @@
 //! The built-in language against arithmetic done by hand, brute force and counting.
 
-use lathe_train::language::{Judge, Judged, Kind, Language, NEAR, SURE, Tally};
+use lathe_text::language::{Judge, Judged, Kind, Language, NEAR, SURE, Tally};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;

@@ -1,11 +1,11 @@
 //! Vocabularies made from the training text: merges of BPE, and lists of words.
 
-use super::Progress;
-use super::chunks::{CHUNK, Chunks};
-use super::guard::guarded;
-use super::quick::{byte_characters, pattern, pieces};
-use super::source::Source;
-use super::tokenizer::{Tokenizer, TokenizerSpec};
+use crate::Progress;
+use crate::chunks::{CHUNK, Chunks};
+use crate::guard::guarded;
+use crate::quick::{byte_characters, pattern, pieces};
+use crate::source::Source;
+use crate::tokenizer::{Tokenizer, TokenizerSpec};
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
 use tokenizers::{DecoderWrapper, Trainer};
 
 /// The end of a line, as a word.
-pub(super) const END_OF_LINE: &str = "<eos>";
+pub(crate) const END_OF_LINE: &str = "<eos>";
 /// Any word that the vocabulary does not have.
 const UNKNOWN: &str = "<unk>";
 /// Bytes of text that merges are learnt from, at most; of a longer text, evenly spread pieces.
@@ -36,7 +36,7 @@ const GROUP: usize = 32;
 
 /// The tokenizer that was asked for, trained on a range of the text where it has to be, and how many bytes it was
 /// trained on.
-pub(super) fn make(
+pub(crate) fn make(
     spec: &TokenizerSpec,
     source: &Source,
     range: Range<u64>,
@@ -151,7 +151,7 @@ fn train_bpe(vocab: usize, sample: &[String]) -> tokenizers::Result<Tokenizer> {
 }
 
 /// The end of a line becomes a word.
-pub(super) fn lines_to_words() -> tokenizers::Result<Replace> {
+pub(crate) fn lines_to_words() -> tokenizers::Result<Replace> {
     Replace::new("\n", format!(" {END_OF_LINE} "))
 }
 

@@ -1,6 +1,6 @@
 //! Texts cut into documents, and documents as tokens.
 
-use lathe_train::data::{Documents, Sequence, Source, Tokenizer};
+use lathe_text::{Documents, Sequence, Source, Tokenizer};
 use std::fs;
 use std::path::Path;
 

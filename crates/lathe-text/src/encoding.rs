@@ -4,8 +4,8 @@
 //! for BERT, BOS before a text for Llama. What is too long loses tokens at its end, of a pair the longer text first,
 //! and never a special token.
 
-use super::guard::guarded;
-use super::tokenizer::{Hf, Tokenizer, cannot_encode};
+use crate::guard::guarded;
+use crate::tokenizer::{Hf, Tokenizer, cannot_encode};
 use crate::{Error, Result};
 use tokenizers::PostProcessor;
 use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};

@@ -33,7 +33,7 @@ impl Drop for Inside {
 /// Calls the library; its error, or the message of its panic, is returned as text.
 ///
 /// After a panic, what the call worked on may be half done: callers drop it or have only read from it.
-pub(super) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+pub(crate) fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
     quiet_inside();
     let inside = Inside::new();
     let result = catch_unwind(AssertUnwindSafe(work));

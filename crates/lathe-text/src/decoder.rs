@@ -1,6 +1,6 @@
 //! Text as its tokens come, one at a time, in whole characters.
 
-use super::tokenizer::Tokenizer;
+use crate::tokenizer::Tokenizer;
 
 /// Turns tokens into text as soon as its characters are whole.
 #[derive(Debug)]

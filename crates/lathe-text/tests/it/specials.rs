@@ -1,6 +1,6 @@
 //! Special tokens: where they are found, and what they do to texts, pairs and batches, against the tokenizers library.
 
-use lathe_train::data::{DataSpec, Specials, Tokenizer, prepare};
+use lathe_text::{DataSpec, Specials, Tokenizer, prepare};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -8,9 +8,9 @@
 //! - a file: any `tokenizer.json`, or GPT-2's `vocab.json` with `merges.txt` beside it. What lies beside it and names its
 //!   special tokens is read with it and kept.
 
-use super::guard::guarded;
-use super::quick::Quick;
-use super::specials::{Beside, Specials};
+use crate::guard::guarded;
+use crate::quick::Quick;
+use crate::specials::{Beside, Specials};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -101,7 +101,7 @@ pub enum Tokenizer {
 /// A tokenizer of Hugging Face's library.
 #[derive(Debug)]
 pub struct Hf {
-    pub(super) inner: tokenizers::Tokenizer,
+    pub(crate) inner: tokenizers::Tokenizer,
     /// The same tokens sooner, where we know how.
     quick: Option<Quick>,
     vocab: u32,
@@ -147,7 +147,7 @@ impl Tokenizer {
     }
 
     /// GPT-2's pattern around a model of merges.
-    pub(super) fn byte_level(model: BPE) -> tokenizers::Result<Self> {
+    pub(crate) fn byte_level(model: BPE) -> tokenizers::Result<Self> {
         let has_end = model.get_vocab().contains_key(END_OF_TEXT);
         let mut inner = tokenizers::Tokenizer::new(model);
         let bytes = ByteLevel::new(false, true, true);
@@ -159,7 +159,7 @@ impl Tokenizer {
     }
 
     /// Whatever the library can load, made to give the tokens of the text and nothing else.
-    pub(super) fn of(mut inner: tokenizers::Tokenizer) -> tokenizers::Result<Self> {
+    pub(crate) fn of(mut inner: tokenizers::Tokenizer) -> tokenizers::Result<Self> {
         inner.with_truncation(None)?;
         inner.with_padding(None);
         let vocab = inner.get_vocab(true);
@@ -238,7 +238,7 @@ impl Tokenizer {
     }
 
     /// The first tokens of a text, and where in it each ends. Tokens that share a character end with it.
-    pub(super) fn tokens_with_ends(&self, text: &[u8], tokens: usize) -> Result<Vec<(u32, usize)>> {
+    pub(crate) fn tokens_with_ends(&self, text: &[u8], tokens: usize) -> Result<Vec<(u32, usize)>> {
         let Self::Hf(hf) = self else {
             return Ok(text.iter().map(|&byte| byte.into()).zip(1..).take(tokens).collect());
         };
@@ -296,7 +296,7 @@ impl Tokenizer {
     }
 
     /// Whether a file beside `tokenizer.json` was read with it.
-    pub(super) fn has_beside(&self, name: &str) -> bool {
+    pub(crate) fn has_beside(&self, name: &str) -> bool {
         matches!(self, Self::Hf(hf) if hf.beside.has(name))
     }
 
@@ -326,7 +326,7 @@ fn utf8(bytes: &[u8]) -> Result<&str> {
 }
 
 /// An error of the tokenizer with a text.
-pub(super) fn cannot_encode(error: String) -> Error {
+pub(crate) fn cannot_encode(error: String) -> Error {
     Error::data("text", format_args!("an error of the tokenizer: {error}"), "text it can encode")
 }
 

@@ -4,7 +4,7 @@
 //! that is no white space and one that is. Neither GPT-2's pattern nor words reach across such a place, so that the
 //! tokens of the pieces, one after the other, are those of the whole text.
 
-use super::source::{Reader, Source, read_full};
+use crate::source::{Reader, Source, read_full};
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ impl Iterator for Chunks<'_> {
 }
 
 /// Where to end a piece: as late as can be, but rather in the later half after a line than later within one.
-pub(super) fn cut(text: &str) -> usize {
+pub(crate) fn cut(text: &str) -> usize {
     let mut between_words = None;
     // Backwards: the character after the place, the one before it, and the one before that.
     let mut after: Option<char> = None;

@@ -6,9 +6,9 @@
 //! A document's tokens are BOS, where the tokenizer has one, and the tokens of its text, at most `max_len` together.
 //! Every token but the first is a target: after BOS the whole text is scored, without BOS all but its first token.
 
-use super::chunks::cut;
-use super::source::{Reader, Source};
-use super::tokenizer::Tokenizer;
+use crate::chunks::cut;
+use crate::source::{Reader, Source};
+use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 use std::io::{BufRead, BufReader};
 use std::ops::Range;

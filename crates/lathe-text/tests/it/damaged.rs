@@ -1,7 +1,7 @@
 //! Tokenizer files that were damaged, by chance and by intent: each loads and works, or is an error that names it.
 
-use lathe_train::Error;
-use lathe_train::data::{DataSpec, Tokenizer, prepare};
+use lathe_text::Error;
+use lathe_text::{DataSpec, Tokenizer, prepare};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};

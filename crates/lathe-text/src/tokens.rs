@@ -4,10 +4,10 @@
 //! end first, as few as the vocabulary allows. It is read at positions, not mapped into memory: the pages that a
 //! mapping touched would count as the process's own, while a read leaves them to the system.
 
-use super::Progress;
-use super::chunks::{CHUNK, Chunks};
-use super::source::{Source, is_start};
-use super::tokenizer::Tokenizer;
+use crate::Progress;
+use crate::chunks::{CHUNK, Chunks};
+use crate::source::{Source, is_start};
+use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub struct Header {
     /// Bytes of each token.
     width: u32,
     /// What the file was made from.
-    pub(super) key: String,
+    pub(crate) key: String,
 }
 
 /// A token file, open for reading. Clones share it.
@@ -150,7 +150,7 @@ fn read_at(file: &File, mut start: u64, mut out: &mut [u8]) -> std::io::Result<(
 }
 
 /// What to encode, and what for.
-pub(super) struct Job<'a> {
+pub(crate) struct Job<'a> {
     pub source: &'a Source,
     pub range: Range<u64>,
     pub tokenizer: &'a Tokenizer,
@@ -159,7 +159,7 @@ pub(super) struct Job<'a> {
 }
 
 /// Encodes a text piece by piece into a file, which is there when it is whole.
-pub(super) fn encode(job: Job<'_>, path: &Path, progress: &Progress<'_>) -> Result<Tokens> {
+pub(crate) fn encode(job: Job<'_>, path: &Path, progress: &Progress<'_>) -> Result<Tokens> {
     let vocab = job.tokenizer.vocab();
     let mut header = Header {
         format: FORMAT.into(),

@@ -1,7 +1,7 @@
 //! The two kinds of tokenizer that are trained here, encoded without the library's bookkeeping of offsets: the tokens are
 //! the same, many times sooner.
 
-use super::vocabulary;
+use crate::vocabulary;
 use regex::Regex;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ const LONGEST: usize = 64;
 
 /// A way to encode text.
 #[derive(Debug)]
-pub(super) enum Quick {
+pub(crate) enum Quick {
     /// Byte-level BPE with GPT-2's pattern.
     ByteLevel {
         pattern: Regex,
@@ -101,7 +101,7 @@ impl Quick {
 }
 
 /// Cuts text as GPT-2's pattern does.
-pub(super) fn pieces<'t>(pattern: &Regex, text: &'t str) -> impl Iterator<Item = &'t str> {
+pub(crate) fn pieces<'t>(pattern: &Regex, text: &'t str) -> impl Iterator<Item = &'t str> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let found = pattern.find_at(text, at)?;
@@ -121,12 +121,12 @@ pub(super) fn pieces<'t>(pattern: &Regex, text: &'t str) -> impl Iterator<Item =
 }
 
 /// The pattern that [`pieces`] takes.
-pub(super) fn pattern() -> Result<Regex, regex::Error> {
+pub(crate) fn pattern() -> Result<Regex, regex::Error> {
     Regex::new(PATTERN)
 }
 
 /// Each byte as the printable character that stands for it in GPT-2's vocabulary.
-pub(super) fn byte_characters(piece: &[u8]) -> String {
+pub(crate) fn byte_characters(piece: &[u8]) -> String {
     let character = |byte: u8| match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
         // The others, in order, from U+0100 on.

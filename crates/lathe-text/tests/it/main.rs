@@ -1,0 +1,7 @@
+//! Tests of the crate, in one binary.
+
+mod damaged;
+mod data;
+mod documents;
+mod language;
+mod specials;
