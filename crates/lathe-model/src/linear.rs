@@ -9,8 +9,9 @@ use lathe_ops::Precision;
 use lathe_ops::activation::Act;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm, gemm_finish, gemm_grouped};
 use lathe_ops::integers::{Format, Integers};
-use lathe_ops::{linear, parallel};
+use lathe_ops::linear;
 use lathe_ops::moe::Routing;
+use rayon::prelude::*;
 
 /// How a weight matrix lies in its parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -360,7 +361,7 @@ fn round_activations(x: Mat<'_>, format: Format) -> Vec<f32> {
     let (rows, cols) = (x.rows(), x.cols());
     let mut out = vec![0.0; rows * cols];
     let group = format.group().unwrap_or(cols).max(1);
-    parallel::each(out.chunks_mut(cols.max(1)).collect(), |r, out| {
+    out.par_chunks_mut(cols.max(1)).enumerate().for_each(|(r, out)| {
         out.iter_mut().enumerate().for_each(|(c, out)| *out = x.at(r, c));
         for group in out.chunks_mut(group) {
             let scale = group.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 127.0;

@@ -182,7 +182,7 @@ impl Param {
     pub fn bytes(&self) -> usize {
         match &*self.integers {
             [] => self.storage.bytes(self.count()),
-            integers => integers.iter().map(|matrix| matrix.file_bytes()).sum(),
+            integers => integers.iter().map(|matrix| matrix.format().bytes(matrix.outputs(), matrix.inputs())).sum(),
         }
     }
 }

@@ -5,23 +5,30 @@
 use super::FolderError;
 use super::tensors::{Tensor, TensorFile, Values};
 use crate::params::{Param, Place};
-use lathe_ops::integers::{Activations, Format, Integers, Parts};
+use lathe_ops::integers::{Activations, Format, Integers};
 use safetensors::Dtype;
 
 /// What the header says of a parameter that is held as integers.
 pub(super) fn note(param: &Param) -> Option<(String, String)> {
     let format = param.integers().first()?.format();
-    Some((param.name.clone(), format!("{} {}", format.key(), param.activations().key())))
+    Some((param.name.clone(), format!("{} {}", format.key(), word(param.activations()))))
+}
+
+const WORDS: [(&str, Activations); 2] = [("int8", Activations::Int8), ("float", Activations::Float)];
+
+/// The word of a header for what activations are.
+fn word(activations: Activations) -> &'static str {
+    WORDS.iter().find(|(_, of)| *of == activations).map_or("int8", |(word, _)| word)
 }
 
 /// The tensors of a parameter that is held as integers: those of its matrices one below another.
 pub(super) fn tensors(param: &Param) -> Vec<Tensor<'static>> {
-    let mut all = Parts::default();
+    let (mut codes, mut scales, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
     for matrix in param.integers() {
         let parts = matrix.to_parts();
-        all.codes.extend(parts.codes);
-        all.scales.extend(parts.scales);
-        all.offsets.extend(parts.offsets);
+        codes.extend(parts.codes);
+        scales.extend(parts.scales);
+        offsets.extend(parts.offsets);
     }
     let place = param.place().expect("only matrices are held as integers");
     let shapes = Shapes::of(param.integers()[0].format(), place);
@@ -31,11 +38,11 @@ pub(super) fn tensors(param: &Param) -> Vec<Tensor<'static>> {
         values: Values::Bytes(dtype, bytes),
     };
     let mut tensors = vec![
-        tensor(param.name.clone(), shapes.codes, Dtype::U8, all.codes),
-        tensor(format!("{}.scale", param.name), shapes.scales, shapes.dtype, all.scales),
+        tensor(param.name.clone(), shapes.codes, Dtype::U8, codes),
+        tensor(format!("{}.scale", param.name), shapes.scales, shapes.dtype, scales),
     ];
-    if !all.offsets.is_empty() {
-        tensors.push(tensor(format!("{}.offset", param.name), shapes.scales, shapes.dtype, all.offsets));
+    if !offsets.is_empty() {
+        tensors.push(tensor(format!("{}.offset", param.name), shapes.scales, shapes.dtype, offsets));
     }
     tensors
 }
@@ -75,8 +82,9 @@ impl IntegerTensors {
             found: format!("{found} for the tensor `{name}` in its header"),
             expected: expected.into(),
         };
-        let (format, activations) = note.split_once(' ').unwrap_or((note, Activations::Int8.key()));
-        let (Some(format), Some(activations)) = (Format::parse(format), Activations::parse(activations)) else {
+        let (format, activations) = note.split_once(' ').unwrap_or((note, "int8"));
+        let activations = WORDS.iter().find(|(word, _)| *word == activations).map(|(_, of)| *of);
+        let (Ok(format), Some(activations)) = (Format::parse(format), activations) else {
             let expected = "a format and what activations are, such as `int8 int8` or `int4_g32 float`";
             return Err(wrong(format!("{:?}", super::readable(note)), expected));
         };
@@ -95,7 +103,7 @@ impl IntegerTensors {
         let shapes = Shapes::of(self.format, self.place);
         file.expect(&self.name, Dtype::U8, &shapes.codes)?;
         let mut names = vec![self.name.clone(), self.beside("scale")];
-        if self.format.has_offset() {
+        if self.format.offset() {
             names.push(self.beside("offset"));
         }
         for name in &names[1..] {
@@ -107,24 +115,26 @@ impl IntegerTensors {
     /// Fills a parameter. Codes are read and packed in pieces, so that no more than a piece is there twice.
     pub fn fill(&self, file: &mut TensorFile, param: &mut Param) -> Result<(), FolderError> {
         let Place { count, outputs, inputs, .. } = self.place;
-        let row = self.format.row_bytes(inputs);
-        let scales = file.bytes(&self.beside("scale"))?;
-        let offsets = if self.format.has_offset() { file.bytes(&self.beside("offset"))? } else { Vec::new() };
-        let path = file.path().to_path_buf();
-        let wrong = |found: String| FolderError::Malformed {
-            file: path.clone(),
-            found: format!("tensor `{}`: {found}", self.name),
-            expected: "finite scales and offsets".into(),
-        };
+        let (row, side) = (self.format.row_bytes(inputs), self.format.groups(inputs) * self.format.scale_bytes());
+        let rows = (PIECE / row.max(1)).next_multiple_of(16);
         let mut integers = Vec::new();
         for i in 0..count {
-            let part = |bytes: &[u8]| bytes[bytes.len() / count * i..bytes.len() / count * (i + 1)].to_vec();
-            let mut matrix = Integers::unfilled(self.format, outputs, inputs, &part(&scales), &part(&offsets)).map_err(wrong)?;
-            let rows = (PIECE / row.max(1)).next_multiple_of(16);
+            let mut matrix = Integers::with_room(self.format, outputs, inputs);
             for first in (0..outputs).step_by(rows) {
-                let rows = rows.min(outputs - first);
-                let start = (i * outputs + first) * row;
-                matrix.fill_rows(first, &file.read(&self.name, start..start + rows * row)?);
+                let places = i * outputs + first..i * outputs + (first + rows).min(outputs);
+                let range = |size: usize| places.start * size..places.end * size;
+                let codes = file.read(&self.name, range(row))?;
+                let scales = file.read(&self.beside("scale"), range(side))?;
+                let offsets = match self.format.offset() {
+                    true => file.read(&self.beside("offset"), range(side))?,
+                    false => Vec::new(),
+                };
+                let added = matrix.push_rows(places.len(), &codes, &scales, &offsets);
+                added.map_err(|found| FolderError::Malformed {
+                    file: file.path().into(),
+                    found: format!("in the rows from {} on of tensor `{}`, {found}", places.start, self.name),
+                    expected: "a matrix of integers".into(),
+                })?;
             }
             integers.push(matrix);
         }

@@ -1,7 +1,6 @@
 //! Which values the codes of a group stand for: value = scale * code + offset.
 
 use lathe_ops::integers::Format;
-use lathe_ops::storage::{F16, Storage};
 
 /// How the range of a group of weights is found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,8 +31,8 @@ impl Grid {
     /// The grid from `low` to `high` of a format; of a symmetric one, as wide as the larger of the two.
     fn between(format: Format, low: f32, high: f32) -> Self {
         let most = ((1u32 << format.bits()) - 1) as f32;
-        let stored = |value: f32| if format.group().is_some() { half(value) } else { value };
-        if format.has_offset() {
+        let stored = |value: f32| format.stored(value);
+        if format.offset() {
             let (low, high) = (low.min(0.0), high.max(0.0)); // 0 stays near 0
             return Self { scale: stored((high - low) / most), offset: stored(low), most };
         }
@@ -56,7 +55,7 @@ impl Grid {
                 if values.is_empty() {
                     return Self::between(format, 0.0, 0.0);
                 }
-                if format.has_offset() {
+                if format.offset() {
                     let low = -at(values.iter().map(|x| -x).collect());
                     return Self::between(format, low, at(values.to_vec()));
                 }
@@ -94,11 +93,4 @@ impl Grid {
         };
         values.iter().enumerate().map(of).sum()
     }
-}
-
-/// A number as f16 holds it.
-fn half(value: f32) -> f32 {
-    let mut values = [0.0];
-    F16.decode(&F16.encode(&[value]), &mut values);
-    values[0]
 }

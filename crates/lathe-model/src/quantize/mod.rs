@@ -14,7 +14,7 @@ use crate::params::{Observer, Param, ParamId, Place};
 use crate::stem::Input;
 use lathe_ops::gemm::{Mat, MatMut, Rhs, gemm};
 use lathe_ops::integers::{Activations, Format, Integers};
-use lathe_ops::parallel;
+use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -57,8 +57,8 @@ pub fn matrix(w: Mat<'_>, format: Format, range: Range, gram: Option<&[f32]>, co
     let groups = format.groups(inputs);
     let mut codes = vec![0u8; outputs * inputs];
     let (mut scales, mut offsets) = (vec![0.0f32; outputs * groups], vec![0.0f32; outputs * groups]);
-    let rows = codes.chunks_mut(inputs).zip(scales.chunks_mut(groups).zip(offsets.chunks_mut(groups)));
-    parallel::each(rows.collect(), |o, (codes, (scales, offsets))| {
+    let rows = codes.par_chunks_mut(inputs).zip(scales.par_chunks_mut(groups).zip(offsets.par_chunks_mut(groups)));
+    rows.enumerate().for_each(|(o, (codes, (scales, offsets)))| {
         let mut row: Vec<f32> = (0..inputs).map(|i| w.at(o, i)).collect();
         for (g, start) in (0..inputs).step_by(group).enumerate() {
             let end = (start + group).min(inputs);
@@ -69,11 +69,15 @@ pub fn matrix(w: Mat<'_>, format: Format, range: Range, gram: Option<&[f32]>, co
                 let code = grid.code(row[i]);
                 codes[i] = code as u8;
                 if let Some(u) = &factor {
-                    compensate::spread(&mut row, i, row[i] - grid.value(code), u);
+                    let error = row[i] - grid.value(code);
+                    compensate::spread(&mut row, i, error, u);
                 }
             }
         }
     });
+    if !format.offset() {
+        offsets.clear();
+    }
     Integers::from_codes(format, outputs, inputs, &codes, &scales, &offsets)
 }
 
