@@ -369,7 +369,7 @@ impl Run {
     fn score(&mut self, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
         let options = Options { limit, language: self.language.as_ref(), ..Options::new(&self.texts.tokenizer) };
         let mut watch = |done, total| watch(Event::Evaluating(done, total));
-        let evaluate = |network: &mut Network| self.task.evaluate(network, tokens, &options, &mut watch);
+        let mut evaluate = |network: &mut Network| self.task.evaluate(network, tokens, &options, &mut watch);
         match &self.rounding {
             Some(rounding) => rounding.with(&mut self.state.network, evaluate),
             None => evaluate(&mut self.state.network),

@@ -119,6 +119,33 @@ impl Integers {
         }))
     }
 
+    /// A matrix without outputs yet, with room for so many: [`Self::push_rows`] adds them.
+    pub fn with_room(format: Format, outputs: usize, inputs: usize) -> Self {
+        let panels = outputs.div_ceil(LANES);
+        let codes = Lines::with_room(panels.saturating_mul(panel_bytes(format, inputs)) + TAIL);
+        let room = panels.saturating_mul(side_len(format, inputs));
+        let sides = match format.group {
+            None => Sides::Rows(Vec::with_capacity(room)),
+            Some(_) => Sides::Groups(Vec::with_capacity(room)),
+        };
+        Self { format, outputs: 0, inputs, codes, sides }
+    }
+
+    /// Adds outputs of a file, as [`Self::from_parts`] takes them. Outputs come in sixteens; only the last may be fewer.
+    pub fn push_rows(&mut self, outputs: usize, codes: &[u8], scales: &[u8], offsets: &[u8]) -> Result<(), String> {
+        assert!(self.outputs.is_multiple_of(LANES), "only the last rows may be fewer than {LANES}");
+        let more = Self::from_parts(self.format, outputs, self.inputs, codes, scales, offsets)?;
+        let used = self.outputs / LANES * panel_bytes(self.format, self.inputs);
+        self.codes.replace_from(used, &more.codes);
+        match (&mut self.sides, more.sides) {
+            (Sides::Rows(all), Sides::Rows(more)) => all.extend(more),
+            (Sides::Groups(all), Sides::Groups(more)) => all.extend(more),
+            _ => unreachable!("one format has one kind of scales"),
+        }
+        self.outputs += outputs;
+        Ok(())
+    }
+
     /// A matrix of codes, one byte each, row by row, with scales and, where the format has them, offsets, one for
     /// each row or group. These are rounded as they are stored, so round them by [`Format::stored`] before the codes.
     pub fn from_codes(

@@ -39,6 +39,18 @@ impl Lines {
         Self { lines: vec![Line([0; LINE]); bytes.div_ceil(LINE)] }
     }
 
+    /// None yet, with room for so many bytes.
+    pub fn with_room(bytes: usize) -> Self {
+        Self { lines: Vec::with_capacity(bytes.div_ceil(LINE)) }
+    }
+
+    /// Replaces all from a byte on, which is the first of a line.
+    pub fn replace_from(&mut self, bytes: usize, more: &Self) {
+        assert!(bytes.is_multiple_of(LINE));
+        self.lines.truncate(bytes / LINE);
+        self.lines.extend_from_slice(&more.lines);
+    }
+
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: lines are 64 bytes each without gaps.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * LINE) }
