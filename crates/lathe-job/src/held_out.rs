@@ -83,7 +83,7 @@ impl HeldOut {
             Judged::Documents(documents) => {
                 let total = documents.len() as u64;
                 let mut sequences = documents.iter().cloned().map(Ok);
-                evaluate_documents(network, &mut sequences, &mut |done| told(done, total))?
+                evaluate_documents(network, &mut sequences, None, &mut |done| told(done, total))?
             }
         };
         watch(Event::Done);

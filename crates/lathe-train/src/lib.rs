@@ -2,8 +2,10 @@
 //!
 //! [`settings`] says what a run is, [`run`] does it; [`evaluate`] and [`generate`] use what it gave.
 
+pub mod against;
 pub mod checkpoint;
 pub mod data;
+pub mod divergence;
 mod error;
 pub mod evaluate;
 pub mod generate;

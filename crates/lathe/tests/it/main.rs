@@ -1,5 +1,6 @@
 //! Drives the real binary.
 
+mod against;
 mod before;
 mod compare;
 mod data;
