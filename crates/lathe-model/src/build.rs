@@ -7,7 +7,7 @@
 
 use crate::blocks::AttentionStyle;
 use crate::context::Context;
-use crate::folder::{ConfigReader, Json};
+use crate::folder::{ConfigReader, GgufForm, Json};
 use crate::head::Top;
 use crate::layer::{Layer, Residual, Sublayer};
 use crate::linear::{Layout, Linear, shape};
@@ -142,6 +142,10 @@ pub trait BuildBackbone: Sync {
     fn read_config(&self, reader: &mut ConfigReader<'_>) -> Result<()>;
     /// Such a `config.json`, if the model exists there.
     fn write_config(&self, model: &Model) -> Option<Json>;
+    /// How its models stand in GGUF files, if they do.
+    fn gguf(&self) -> Option<&'static dyn GgufForm> {
+        None
+    }
     /// The names that a file may have for a parameter, besides its own.
     fn other_names(&self, _name: &str) -> Vec<String> {
         Vec::new()

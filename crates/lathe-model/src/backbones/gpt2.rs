@@ -4,7 +4,7 @@
 use crate::blocks::AttentionStyle;
 use crate::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
 use crate::embedding::{self, Embedding, EmbeddingStyle};
-use crate::folder::{ConfigReader, Json, uniform};
+use crate::folder::{ConfigReader, GgufForm, Json, uniform};
 use crate::head::{HeadStyle, TokenHead, Top};
 use crate::linear::Layout;
 use crate::norm::NormParams;
@@ -190,6 +190,11 @@ impl BuildBackbone for Gpt2 {
     /// GPT2Model, which is GPT2LMHeadModel without its output, saves its weights without a prefix.
     fn other_names(&self, name: &str) -> Vec<String> {
         name.strip_prefix("transformer.").map(String::from).into_iter().collect()
+    }
+
+    fn gguf(&self) -> Option<&'static dyn GgufForm> {
+        let form: &'static dyn GgufForm = &super::gguf::gpt2::Gpt2;
+        (!self.model_types.is_empty()).then_some(form)
     }
 
     fn is_needless(&self, name: &str, frame: &Frame) -> bool {

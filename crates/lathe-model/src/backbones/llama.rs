@@ -5,7 +5,7 @@
 use crate::blocks::{AttentionStyle, Rotary, Scores};
 use crate::build::{BuildBackbone, FrameCost, NetworkBuilder, Style};
 use crate::embedding::{self, Embedding, EmbeddingStyle};
-use crate::folder::{ConfigReader, Json, uniform};
+use crate::folder::{ConfigReader, GgufForm, Json, uniform};
 use crate::head::{HeadStyle, TokenHead, Top};
 use crate::norm::{self, NormParams};
 use crate::params::Builder;
@@ -258,6 +258,10 @@ impl BuildBackbone for Llama {
     /// LlamaModel, which is LlamaForCausalLM without its output, saves its weights without a prefix.
     fn other_names(&self, name: &str) -> Vec<String> {
         name.strip_prefix("model.").map(String::from).into_iter().collect()
+    }
+
+    fn gguf(&self) -> Option<&'static dyn GgufForm> {
+        Some(&super::gguf::llama::Llama)
     }
 
     fn is_needless(&self, name: &str, frame: &Frame) -> bool {

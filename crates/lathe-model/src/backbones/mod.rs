@@ -5,6 +5,7 @@
 //! of this crate: `examples/` has one.
 
 mod bert;
+mod gguf;
 mod gpt2;
 mod llama;
 mod opt;

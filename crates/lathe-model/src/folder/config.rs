@@ -37,10 +37,10 @@ pub(super) fn read(text: &[u8], registry: &Registry) -> Result<Model> {
         let expected = format!("{}, or a model under the key `lathe`", known.join(", "));
         return Err(Error::value("model_type", found, expected));
     };
-    let mut reader = ConfigReader { config: &config, spec: Spec::default(), registry };
+    let mut reader = ConfigReader::new(&config, registry);
     reader.set("backbone", Value::Word(backbone.key().into()));
     build::of_backbone(backbone).read_config(&mut reader)?;
-    reader.spec.model(registry)
+    reader.model()
 }
 
 fn own_keys(own: &Json, registry: &Registry) -> Result<Spec> {
@@ -80,7 +80,25 @@ pub struct ConfigReader<'a> {
     registry: &'a Registry,
 }
 
-impl ConfigReader<'_> {
+impl<'a> ConfigReader<'a> {
+    /// A reader of these keys.
+    pub(super) fn new(config: &'a Map<String, Json>, registry: &'a Registry) -> Self {
+        Self { config, spec: Spec::default(), registry }
+    }
+
+    /// The model of what was set.
+    pub(super) fn model(self) -> Result<Model> {
+        self.spec.model(self.registry)
+    }
+
+    /// An error where a key of theirs is not there.
+    pub fn need(&self, keys: &[&str]) -> Result<()> {
+        match keys.iter().find(|key| !self.has(key)) {
+            Some(key) => Err(Error::value(*key, "nothing", "a value")),
+            None => Ok(()),
+        }
+    }
+
     fn key(&self, ours: &str) -> &'static Key {
         self.registry.key(ours).expect("a key of the model file")
     }

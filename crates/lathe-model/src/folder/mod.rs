@@ -1,5 +1,5 @@
 //! Model folders in the style of Hugging Face: `config.json` says what the model is, `model.safetensors` holds its weights,
-//! or several files do that `model.safetensors.index.json` names.
+//! or several files do that `model.safetensors.index.json` names. A GGUF file stands for a folder wherever one is read.
 //!
 //! Weights have the names of the reference implementation, so that a GPT-2 or a Llama saved by `transformers`
 //! loads here, and what is saved here loads there where that architecture exists. Other files of a folder, such as
@@ -9,11 +9,14 @@
 //! the model, and the header against the file's length.
 
 mod config;
+mod gguf;
 mod integers;
 mod tensors;
 mod weights;
 
 pub use config::{ConfigReader, Json, Uniform, uniform};
+pub use gguf::{GgufForm, Order, Place};
+pub use lathe_gguf::is_gguf;
 pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensors};
 
 use crate::{Network, Param, build};
@@ -44,6 +47,9 @@ pub enum FolderError {
         /// Where it should be.
         file: PathBuf,
     },
+    /// Something is wrong with a GGUF file.
+    #[error(transparent)]
+    Gguf(#[from] lathe_gguf::Error),
     /// `config.json` is not a configuration of a model that exists here.
     #[error("{}: {error}", file.display())]
     Config {
@@ -81,7 +87,7 @@ pub enum FolderError {
         expected: String,
     },
     /// A tensor that the model does not have.
-    #[error("{}: found tensor `{}`, {found}; expected only those of the model in config.json", file.display(), readable(tensor))]
+    #[error("{}: found tensor `{}`, {found}; expected only those of the model", file.display(), readable(tensor))]
     Unexpected {
         /// Which file.
         file: PathBuf,
@@ -140,18 +146,21 @@ fn readable(name: &str) -> String {
     name.chars().take(120).flat_map(char::escape_debug).collect()
 }
 
-/// Whether a path is a folder with a `config.json`.
+/// Whether a path is a folder with a `config.json`, or a GGUF file.
 pub fn is_model_folder(folder: &Path) -> bool {
-    folder.join(CONFIG).is_file()
+    folder.join(CONFIG).is_file() || is_gguf(folder)
 }
 
-/// Whether a path is a model folder that has weights.
+/// Whether a path is a model folder that has weights, or a GGUF file, which always has them.
 pub fn has_weights(folder: &Path) -> bool {
-    is_model_folder(folder) && weights::FILES.iter().any(|name| folder.join(name).is_file())
+    is_gguf(folder) || is_model_folder(folder) && weights::FILES.iter().any(|name| folder.join(name).is_file())
 }
 
 /// What the model in a folder is, without its weights.
 pub fn load_model(folder: &Path, registry: &Registry) -> Result<Model, FolderError> {
+    if is_gguf(folder) {
+        return gguf::load_model(folder, registry);
+    }
     let file = folder.join(CONFIG);
     if !is_model_folder(folder) {
         return Err(FolderError::NoConfig { file });
@@ -172,6 +181,9 @@ pub fn load(folder: &Path, registry: &Registry) -> Result<Network, FolderError> 
 /// The weights in a folder as those of a model that is given, which may differ from the folder's in what weights do not
 /// depend on, such as the length of the memory.
 pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
+    if is_gguf(folder) {
+        return gguf::load_as(folder, model);
+    }
     let network = Network::unfilled(model);
     let mut network = network.map_err(|error| FolderError::Config { file: folder.join(CONFIG), error })?;
     let mut weights = Weights::open(folder)?;

@@ -4,6 +4,7 @@ mod bad_input;
 mod composed;
 mod contract;
 mod folder;
+mod gguf;
 mod names;
 mod notation;
 mod papers;

@@ -1,0 +1,52 @@
+//! Writing a file.
+
+use crate::file::{ALIGNMENT, ALIGNMENT_KEY, MAGIC, VERSION};
+use crate::value::write_text;
+use crate::{TensorType, Value};
+use std::io::{self, Write};
+
+/// A tensor to be written.
+#[derive(Debug, Clone)]
+pub struct TensorData<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its shape, rows before columns.
+    pub shape: &'a [usize],
+    /// What its values are stored as.
+    pub kind: &'static TensorType,
+    /// Its bytes, as many as type and shape say.
+    pub bytes: &'a [u8],
+}
+
+/// Writes a file of keys and tensors, in the order in which they are given. Tensors are aligned as usual, and a key that
+/// says otherwise is left out.
+pub fn write(out: &mut dyn Write, keys: &[(&str, &Value)], tensors: &[TensorData<'_>]) -> io::Result<()> {
+    let keys: Vec<_> = keys.iter().filter(|(key, _)| *key != ALIGNMENT_KEY).collect();
+    let mut header = MAGIC.to_vec();
+    header.extend(VERSION.to_le_bytes());
+    header.extend((tensors.len() as u64).to_le_bytes());
+    header.extend((keys.len() as u64).to_le_bytes());
+    for (key, value) in keys {
+        write_text(key, &mut header);
+        value.write_typed(&mut header);
+    }
+    let mut start = 0;
+    for tensor in tensors {
+        let values = tensor.shape.iter().product();
+        assert_eq!(tensor.bytes.len(), tensor.kind.bytes_of(values), "{}: bytes of {:?}", tensor.name, tensor.shape);
+        write_text(tensor.name, &mut header);
+        header.extend((tensor.shape.len() as u32).to_le_bytes());
+        tensor.shape.iter().rev().for_each(|&size| header.extend((size as u64).to_le_bytes()));
+        header.extend(tensor.kind.id.to_le_bytes());
+        header.extend(u64::to_le_bytes(start));
+        start += (tensor.bytes.len() as u64).next_multiple_of(ALIGNMENT);
+    }
+    let padding = |len: usize| vec![0; (len as u64).next_multiple_of(ALIGNMENT) as usize - len];
+    out.write_all(&header)?;
+    out.write_all(&padding(header.len()))?;
+    for tensor in tensors {
+        out.write_all(tensor.bytes)?;
+        out.write_all(&padding(tensor.bytes.len()))?;
+    }
+    Ok(())
+}
