@@ -5,6 +5,7 @@ mod composed;
 mod contract;
 mod folder;
 mod gguf;
+mod integers;
 mod names;
 mod notation;
 mod papers;
