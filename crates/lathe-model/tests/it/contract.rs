@@ -373,7 +373,8 @@ fn integers_compute_as_what_they_stand_for() {
         for (a, b) in network.params().iter().zip(again.params().iter()) {
             let held = a.place().is_some_and(|place| !place.exact);
             assert_eq!(b.storage_key(), if held { format.key() } else { "f32".into() }, "{place}: {}", a.name);
-            assert_eq!((a.read(), a.activations()), (b.read(), b.activations()), "{place}: {}", a.name);
+            assert_eq!(a.read(), b.read(), "{place}: {}", a.name);
+            assert!(!held || a.activations() == b.activations(), "{place}: {}", a.name);
         }
         let mut rounded = Network::new(model.clone(), 0).unwrap();
         for (to, from) in rounded.params_mut().zip(network.params().iter()) {
