@@ -11,11 +11,9 @@ use crate::{Training, quantize::rounded};
 use lathe_ops::buffer::Buf;
 use lathe_ops::integers::{Activations, Integers};
 use lathe_ops::loss::soft::{self, LOSSES, Terms};
-use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use std::sync::Arc;
 
 /// How scales are trained.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +47,7 @@ pub fn tune(
         while batch.len() < tuning.batch.min(sequences.len()) {
             let next = order.pop().unwrap_or_else(|| {
                 order = (0..sequences.len()).collect();
-                order.shuffle(&mut rng);
+                (1..order.len()).for_each(|i| order.swap(i, rng.random_range(0..=i)));
                 order.pop().unwrap_or(0)
             });
             batch.push(&sequences[next]);

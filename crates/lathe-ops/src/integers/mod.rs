@@ -273,6 +273,12 @@ impl Integers {
         }
     }
 
+    /// The codes of one output.
+    pub fn codes(&self, output: usize, out: &mut [u8]) {
+        assert!(output < self.outputs && out.len() == self.inputs, "row {output} of {}", self.outputs);
+        panels::unpack_row(self.format.bits, self.panel(output / LANES), output % LANES, out);
+    }
+
     /// All weights, row by row.
     pub fn read(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.outputs * self.inputs];
