@@ -14,6 +14,7 @@ mod weights;
 
 pub use config::{ConfigReader, Json, Uniform, uniform};
 pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensors};
+pub use weights::weight_bytes;
 
 use crate::{Network, Param, build};
 use lathe_core::{MAX_TEXT, Model, Registry};

@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 mod bench;
+mod compare;
 mod completions;
 mod count;
 mod data;
@@ -40,6 +41,7 @@ pub const VERBS: &[Verb] = &[
     verb::<generate::Generate>(),
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
+    verb::<compare::Compare>(),
     verb::<profile::Profile>(),
     verb::<proxies::Proxies>(),
     verb::<search::Search>(),
