@@ -81,6 +81,10 @@ pub trait Backbone: Sync {
     fn causal(&self) -> bool {
         true
     }
+    /// Whether models of a frame have an output layer, from hidden states to tokens.
+    fn has_head(&self, _frame: &Frame) -> bool {
+        true
+    }
     /// Widths of its layer-scaled baseline, where the papers name one.
     fn base_widths(&self) -> Option<BaseWidths> {
         None

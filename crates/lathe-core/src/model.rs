@@ -408,6 +408,11 @@ impl Frame {
         self.backbone.segmentation() == Segmentation::Stream
     }
 
+    /// Whether there is an output layer, from hidden states to tokens.
+    pub fn has_head(&self) -> bool {
+        self.backbone.has_head(self)
+    }
+
     /// Most tokens of a pass: of a segment, or of a window.
     pub fn window(&self) -> u32 {
         if self.has_memory() { self.tgt_len } else { self.max_len }

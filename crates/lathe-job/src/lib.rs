@@ -3,7 +3,8 @@
 //! - [`measurer`]: what a whole model takes, in this process or in one of its own.
 //! - [`store`]: where tables and records are kept.
 //! - [`profiler`], [`profile`]: tables of measured blocks, and how well they predict whole models.
-//! - [`pareto`], [`compare`], [`differentiable`]: searches.
+//! - [`pareto`], [`differentiable`]: searches.
+//! - [`compare`]: models, or searches, side by side.
 //! - [`train`], [`evaluate`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
 //! - [`optimize`]: from a model and a text to a faster model and a report.
 //!

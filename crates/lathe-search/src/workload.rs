@@ -129,7 +129,7 @@ impl Workload {
             frame.mem_len = 0;
         }
         frame.check()?;
-        if self.mode.writes() && !frame.backbone.causal() {
+        if self.mode.writes() && !(frame.backbone.causal() && frame.has_head()) {
             let found = format!("{} for a {}", self.mode.name(), frame.backbone.key());
             return Err(Error::setting("mode", found, "infer or train: it does not write text token by token"));
         }

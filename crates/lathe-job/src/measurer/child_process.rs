@@ -11,7 +11,7 @@ use lathe_search::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The environment variable that makes a process one that measures.
@@ -27,6 +27,7 @@ struct Task {
     seed: u64,
     threads: usize,
     beside: bool,
+    weights: Option<PathBuf>,
 }
 
 /// What it answers.
@@ -73,6 +74,7 @@ impl Measurer for ChildProcess {
             seed: request.seed,
             threads: rayon::current_num_threads(),
             beside: request.beside,
+            weights: request.weights.map(Path::to_path_buf),
         };
         let task = serde_json::to_vec(&task).map_err(|error| failed(format_args!("got no task: {error}")))?;
         let mut child = Command::new(&self.program)
@@ -118,7 +120,8 @@ fn answer(registry: &Registry) -> Result<Measurement> {
         .map_err(|error| Error::data("stdin", error, "a task of measuring"))?;
     let model = Spec::from_toml(&task.model, registry)?.model(registry)?;
     let Task { workload, seconds, seed, beside, .. } = &task;
-    let request = Request { model: &model, workload, seconds: *seconds, seed: *seed, beside: *beside };
+    let (model, weights) = (&model, task.weights.as_deref());
+    let request = Request { model, workload, seconds: *seconds, seed: *seed, beside: *beside, weights };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
     let pool = pool.map_err(|error| Error::data("threads", error, "a pool of them"))?;
     pool.install(|| in_process::run(&request, registry, peak_bytes))

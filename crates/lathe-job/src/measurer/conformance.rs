@@ -2,7 +2,7 @@
 
 use super::{Measurement, Measurer, Request};
 use lathe_core::{Model, Registry, Setting, Spec};
-use lathe_model::count;
+use lathe_model::{Network, count, folder};
 use lathe_search::workload::{Memory, Mode, Workload};
 
 /// Checks a measurer with small models of a registry that has gpt2, transformer_xl, `s` and `f`.
@@ -24,6 +24,7 @@ pub fn conformance(measurer: &dyn Measurer, registry: &Registry) {
     beside(measurer, &small);
     memory(measurer, registry);
     at_once(measurer, &small);
+    weights(measurer, &small);
 }
 
 fn model(backbone: &str, layers: &str, d_model: u32, registry: &Registry) -> Model {
@@ -71,6 +72,18 @@ fn memory(measurer: &dyn Measurer, registry: &Registry) {
     let [small, large] = sizes;
     assert_eq!(small.is_some(), large.is_some());
     assert!(small <= large, "{small:?} {large:?}");
+}
+
+/// A folder's weights are measured like any others, and missed where they are not.
+fn weights(measurer: &dyn Measurer, model: &Model) {
+    let workload = Workload::default();
+    let model = workload.model(model).expect("lengths that fit");
+    let folder = tempfile::tempdir().expect("a folder");
+    let asked = Request { weights: Some(folder.path()), ..Request::new(&model, &workload, 0.01) };
+    assert!(measurer.measure(&asked).is_err(), "no weights yet");
+    let network = Network::new(model.clone(), 0).expect("a small model");
+    folder::save(&network, folder.path()).expect("a model folder");
+    plain(&measurer.measure(&asked).unwrap_or_else(|error| panic!("a folder: {error}")));
 }
 
 /// Two requests at once are both answered.

@@ -4,6 +4,7 @@
 use super::{Beside, Measurement, Measurer, Request, reference};
 use crate::Result;
 use lathe_core::Registry;
+use lathe_model::folder;
 use lathe_ops::allocator;
 use lathe_search::measure::{self, Budget, Times};
 use lathe_search::profile::Interval;
@@ -43,7 +44,11 @@ fn counted(before: usize) -> Option<u64> {
 /// Measures; `peak` tells the most memory so far.
 pub(super) fn run(request: &Request<'_>, registry: &Registry, peak: impl Fn() -> Option<u64>) -> Result<Measurement> {
     let limit = Duration::from_secs_f64(request.seconds.clamp(0.0, 3600.0));
-    let mut job = request.workload.whole(request.model.clone(), request.seed)?;
+    let model = request.model.clone();
+    let mut job = match request.weights {
+        Some(folder) => request.workload.passes(folder::load_as(folder, model)?, request.seed),
+        None => request.workload.whole(model, request.seed)?,
+    };
     if request.beside {
         (0..2).for_each(|_| job());
         let peak_bytes = peak(); // before there is anything else

@@ -15,6 +15,7 @@ use lathe_model::shipped::REFERENCE;
 use lathe_search::profile::{Interval, Measured};
 use lathe_search::workload::{Job, Workload};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
@@ -29,12 +30,14 @@ pub struct Request<'a> {
     pub seed: u64,
     /// Whether to measure beside [`reference`](reference()).
     pub beside: bool,
+    /// The model folder whose weights it has; random ones without it.
+    pub weights: Option<&'a Path>,
 }
 
 impl<'a> Request<'a> {
     /// A model by itself, for so long.
     pub fn new(model: &'a Model, workload: &'a Workload, seconds: f64) -> Self {
-        Self { model, workload, seconds, seed: 0, beside: false }
+        Self { model, workload, seconds, seed: 0, beside: false, weights: None }
     }
 
     /// The same beside the reference.

@@ -27,6 +27,9 @@ pub struct Pair {
     /// and goes moves less than the medians. To choose by.
     #[serde(skip)]
     pub share: f64,
+    /// Milliseconds of every pass of each, in the order taken.
+    #[serde(skip)]
+    pub raw_ms: [Vec<f64>; 2],
 }
 
 /// Fewest passes of each.
@@ -47,7 +50,8 @@ pub fn measure_trained(folders: [&Path; 2], workload: &Workload, time: Duration,
     Ok(measure_jobs([job(folders[0])?, job(folders[1])?], time))
 }
 
-fn measure_jobs(mut jobs: [Job; 2], time: Duration) -> Pair {
+/// Measures two jobs for so long.
+pub fn measure_jobs(mut jobs: [Job; 2], time: Duration) -> Pair {
     for _ in 0..2 {
         jobs.iter_mut().for_each(|job| job());
     }
@@ -64,16 +68,50 @@ fn measure_jobs(mut jobs: [Job; 2], time: Duration) -> Pair {
             times[side].raw.push(1e3 * start.elapsed().as_secs_f64());
         }
     }
-    let [first, second] = &times;
-    let ratios = Times { raw: first.raw.iter().zip(&second.raw).map(|(a, b)| a / b).collect() };
-    let (low, high) = ratios.interval();
-    let speedup = first.median() / second.median();
-    Pair {
-        first_ms: Interval::from(first),
-        second_ms: Interval::from(second),
-        speedup,
-        interval: [low.min(speedup), high.max(speedup)],
-        passes: first.raw.len(),
-        share: 1.0 / ratios.median(),
+    Pair::of(times)
+}
+
+impl Pair {
+    /// Of the milliseconds of as many passes of each, taken in turn.
+    fn of(times: [Times; 2]) -> Self {
+        let [first, second] = &times;
+        let ratios = |a: &Times, b: &Times| Times { raw: a.raw.iter().zip(&b.raw).map(|(a, b)| a / b).collect() };
+        let forth = ratios(first, second);
+        let ((low, high), back) = (forth.interval(), ratios(second, first).interval());
+        let speedup = first.median() / second.median();
+        Self {
+            first_ms: Interval::from(first),
+            second_ms: Interval::from(second),
+            speedup,
+            // Whoever is called the first: the other way round it is the inverse.
+            interval: [low.min(1.0 / back.1).min(speedup), high.max(1.0 / back.0).max(speedup)],
+            passes: first.raw.len(),
+            share: 1.0 / forth.median(),
+            raw_ms: times.map(|times| times.raw),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swapped_pair_is_the_inverse() {
+        for n in [11, 12, 40, 41] {
+            let times = |factor: f64| Times { raw: (0..n).map(|i| factor + f64::from(i * 7 % 5) * 0.1).collect() };
+            let pair = Pair::of([times(4.0), times(1.5)]);
+            let swapped = Pair::of([times(1.5), times(4.0)]);
+            assert!(pair.interval[0] <= pair.speedup && pair.speedup <= pair.interval[1], "{pair:?}");
+            assert!(pair.interval[0] > 1.0, "{pair:?}");
+            for (a, b) in [
+                (pair.speedup, swapped.speedup),
+                (pair.interval[0], swapped.interval[1]),
+                (pair.interval[1], swapped.interval[0]),
+            ] {
+                assert!((a * b - 1.0).abs() < 1e-12, "{a} and {b}");
+            }
+            assert_eq!((pair.passes, pair.raw_ms[1].len()), (n as usize, n as usize));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Pages for people: HTML files that need nothing but themselves.
 
+pub mod compare;
 pub mod optimize;
 pub mod pareto;
 

@@ -2,7 +2,7 @@
 
 use super::{page, write};
 use crate::Result;
-use crate::compare::Ended;
+use crate::compare::searches::Ended;
 use crate::pareto::{Baseline, MeanSaving, Point};
 use crate::plot::{Axis, Chart, Mark, Series, svg};
 use lathe_search::profile::Machine;

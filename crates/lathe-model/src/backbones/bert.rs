@@ -70,6 +70,10 @@ impl Backbone for Bert {
         false
     }
 
+    fn has_head(&self, frame: &Frame) -> bool {
+        frame.word("head") == Some("masked_lm")
+    }
+
     fn check(&self, frame: &Frame) -> Result<()> {
         let head = frame.word("head").unwrap_or_default();
         if !HEADS.contains(&head) {
@@ -98,10 +102,6 @@ fn head_act(frame: &Frame) -> Act {
         Activation::GeluTanh => Act::GeluTanh,
         Activation::Silu | Activation::Swiglu => Act::Silu,
     }
-}
-
-fn has_head(frame: &Frame) -> bool {
-    frame.word("head") == Some("masked_lm")
 }
 
 impl BuildBackbone for Bert {
@@ -153,7 +153,7 @@ impl BuildBackbone for Bert {
             Linear::new(weight, Some(bias), Layout::OutIn, d, d)
         };
         let pooler = frame.flag("pooler").then(|| Pooler { dense: dense(builder, "bert.pooler.dense") });
-        let head = has_head(frame).then(|| {
+        let head = frame.has_head().then(|| {
             let dense = dense(builder, "cls.predictions.transform.dense");
             let name = "cls.predictions.transform.LayerNorm";
             let norm = NormParams::new(builder, name, norm_kind(frame), d, 0.0);
@@ -169,7 +169,7 @@ impl BuildBackbone for Bert {
         let mut cost = embedding::cost(frame, setting, true);
         cost.position = u64::from(frame.max_len) * d;
         cost.params += cost.position + u64::from(frame.int("segments").unwrap_or(2)) * d + 2 * d;
-        if has_head(frame) {
+        if frame.has_head() {
             cost.params += square + 2 * d;
             let transform = setting.tokens() * 2 * wide * wide;
             cost.output_flops += transform;
@@ -233,7 +233,7 @@ impl BuildBackbone for Bert {
         if frame.norm != NormPlace::Post || layers.heads * layers.d_head != frame.d_model {
             return None;
         }
-        let architecture = match (has_head(frame), frame.flag("pooler")) {
+        let architecture = match (frame.has_head(), frame.flag("pooler")) {
             (true, false) => "BertForMaskedLM",
             (false, true) => "BertModel",
             _ => return None,
@@ -276,7 +276,7 @@ impl BuildBackbone for Bert {
             "cls.predictions.decoder.weight" => frame.tie_embeddings,
             "cls.predictions.decoder.bias" => true,
             name if name.starts_with("cls.seq_relationship.") => true,
-            name if name.starts_with("cls.predictions.") => !has_head(frame),
+            name if name.starts_with("cls.predictions.") => !frame.has_head(),
             name if name.starts_with("pooler.") => !frame.flag("pooler"),
             _ => false,
         }

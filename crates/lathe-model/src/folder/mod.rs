@@ -18,6 +18,7 @@ pub use config::{ConfigReader, Json, Uniform, uniform};
 pub use gguf::{GgufForm, Order, Place};
 pub use lathe_gguf::is_gguf;
 pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensors};
+pub use weights::weight_bytes;
 
 use crate::{Network, Param, build};
 use lathe_core::{MAX_TEXT, Model, Registry};

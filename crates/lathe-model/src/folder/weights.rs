@@ -107,6 +107,16 @@ impl Weights {
     }
 }
 
+/// Bytes of the files that hold the weights of a folder, where they are all there.
+pub fn weight_bytes(folder: &Path) -> Option<u64> {
+    let len = |path: PathBuf| Some(path.metadata().ok()?.len());
+    if let Some(bytes) = len(folder.join(WEIGHTS)) {
+        return Some(bytes);
+    }
+    let names: BTreeSet<String> = read_index(&folder.join(INDEX)).ok()?.weight_map.into_values().collect();
+    names.into_iter().map(|name| len(folder.join(name))).sum()
+}
+
 fn read_index(path: &Path) -> Result<Index, FolderError> {
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_HEADER).read_to_end(&mut text));

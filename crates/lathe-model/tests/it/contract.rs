@@ -98,8 +98,10 @@ fn parameters_are_those_counted() {
             let toml = format!("backbone='{}'\nlayers='s f'\nvocab=11\nd_model=8\n{lengths}\n{extra}", backbone.key());
             let Ok(model) = Spec::from_toml(&toml, &REGISTRY).and_then(|spec| spec.model(&REGISTRY)) else { continue };
             let counted = count(&model, &Setting::of(&model)).total_params();
+            let has_head = model.frame.has_head();
             let network = Network::new(model, 0).unwrap();
             assert_eq!(network.params().count() as u64, counted, "{toml}");
+            assert_eq!(network.has_head(), has_head, "{toml}");
         }
     }
 }

@@ -20,8 +20,12 @@ impl Task for CausalLm {
     }
 
     fn check(&self, frame: &Frame) -> Result<()> {
-        if frame.backbone.causal() {
+        if frame.backbone.causal() && frame.has_head() {
             return Ok(());
+        }
+        if frame.backbone.causal() {
+            let found = format!("`{}` without an output layer", frame.backbone.key());
+            return Err(Error::setting("backbone", found, "one with an output layer, for causal_lm"));
         }
         let found = format!("`{}`, whose tokens see what comes after them", frame.backbone.key());
         Err(Error::setting("backbone", found, "one for causal_lm, whose tokens see only those before them"))

@@ -35,10 +35,13 @@ impl Task for MaskedLm {
             let found = format!("`{}`, whose tokens see only those before them", frame.backbone.key());
             return wrong(found, "one for masked_lm, whose tokens see the whole text");
         }
-        if frame.word("head") == Some("none") {
-            return Err(Error::setting("head", "none", "an output layer, for masked_lm"));
+        match frame.has_head() {
+            true => Ok(()),
+            false => {
+                let found = format!("`{}` without an output layer", frame.backbone.key());
+                wrong(found, "one with an output layer, for masked_lm")
+            }
         }
-        Ok(())
     }
 
     fn extra_tokens(&self, specials: &Specials) -> u32 {

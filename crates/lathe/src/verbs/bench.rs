@@ -48,7 +48,7 @@ impl Action for Bench {
         let workload = self.workload.workload();
         let model = workload.model(&self.model.model()?)?;
         let (seconds, seed) = (self.seconds, self.seed);
-        let request = Request { model: &model, workload: &workload, seconds, seed, beside: false };
+        let request = Request { seed, ..Request::new(&model, &workload, seconds) };
         let found = screen::job(|context, watch| bench::run(context, &request, watch))?;
         if json {
             return output::json(&found);

@@ -1,6 +1,7 @@
 //! The verbs, one file each.
 
 mod bench;
+mod compare;
 mod completions;
 mod count;
 mod data;
@@ -42,6 +43,7 @@ pub const VERBS: &[Verb] = &[
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
     verb::<quantize::Quantize>(),
+    verb::<compare::Compare>(),
     verb::<profile::Profile>(),
     verb::<proxies::Proxies>(),
     verb::<search::Search>(),

@@ -119,7 +119,7 @@ impl Action for Optimize {
 }
 
 /// The command that returns this again.
-fn command() -> String {
+pub(super) fn command() -> String {
     let quote = |arg: String| match arg.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:".contains(c)) {
         true => arg,
         false => format!("'{}'", arg.replace('\'', "'\\''")),

@@ -96,4 +96,7 @@ fn an_encoder_without_output_layer_says_what_it_cannot_do() {
     let out = dir.path().join("run").display().to_string();
     let (code, told) = fails(&["train", "--model", &model, "--data", "builtin:0.01", "--out", &out]);
     assert!(code == 2 && told.contains("expected"), "{told}");
+    let task = ["train", "--model", &model, "--data", "builtin:0.01", "--task", "masked_lm", "--out", &out];
+    let (code, told) = fails(&task);
+    assert!(code == 2 && told.contains("found `bert` without an output layer; expected one with"), "{told}");
 }

@@ -118,6 +118,34 @@ fn forward_computes_what_transformers_does() {
     }
 }
 
+/// Products in bf16 are near those in f32, and told where the CPU has none.
+#[test]
+fn forward_computes_in_either_precision() {
+    let case = Case::new("gpt2_tanh", &gpt2_config());
+    let run = |precision: &str| {
+        let out = lathe(&case.args(&["--grads", "--json", "--precision", precision]));
+        assert!(out.status.success());
+        (case.out(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (exact, said) = run("f32");
+    assert_eq!(
+        exact["logits"],
+        {
+            json(&case.args(&[]));
+            case.out()
+        }["logits"],
+        "f32 without a word"
+    );
+    assert!(said.is_empty(), "{said}");
+    let (rounded, said) = run("bf16");
+    let [a, b] = [&exact, &rounded].map(|out| &out["logits"]);
+    assert_close("bf16", b, a, 0.05);
+    assert_eq!(a == b, said.contains("products run in f32"), "{said}");
+    assert_eq!(exact.keys().collect::<Vec<_>>(), rounded.keys().collect::<Vec<_>>());
+    let (code, told) = fails(&case.args(&["--precision", "f16"]));
+    assert!(code == 2 && told.contains("f32") && told.contains("bf16"), "{told}");
+}
+
 #[test]
 fn one_token_has_no_loss() {
     let case = Case::new("gpt2_tanh", &gpt2_config());

@@ -5,7 +5,7 @@ use crate::output::{self, Table as Rows};
 use crate::screen;
 use anyhow::Result;
 use clap::Parser;
-use lathe_job::compare::{self, Measure};
+use lathe_job::compare::searches::{self, Measure};
 use std::path::PathBuf;
 
 /// Compare the frontiers of searches by the volume that they dominate
@@ -34,7 +34,7 @@ pub struct Compare {
 impl Action for Compare {
     fn run(self, json: bool) -> Result<()> {
         let measure = self.measure.map(|most| Measure { most: most as usize, rounds: self.rounds as usize });
-        let found = screen::job(|context, watch| compare::run(context, &self.folders, measure, watch))?;
+        let found = screen::job(|context, watch| searches::run(context, &self.folders, measure, watch))?;
         if json {
             return output::json(&found);
         }

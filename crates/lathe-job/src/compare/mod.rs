@@ -1,0 +1,5 @@
+//! Things side by side: [`models`] by speed, memory and predictions, [`searches`] by what their frontiers dominate.
+
+pub mod models;
+pub(crate) mod quality;
+pub mod searches;
