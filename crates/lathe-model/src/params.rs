@@ -3,6 +3,7 @@
 use crate::linear::Layout;
 use lathe_ops::gemm::Mat;
 use lathe_ops::integers::{Activations, Format, Integers};
+use fnv::FnvHasher;
 use lathe_ops::storage::{F32, Storage};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -10,6 +11,7 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::hash::Hasher;
 
 /// A parameter: a named array of numbers.
 #[derive(Clone)]
@@ -487,10 +489,10 @@ fn normal(seed: u64, name: &str, len: usize, mean: f32, deviation: f32) -> Vec<f
     const PIECE: usize = 1 << 14;
     /// 32-bit words that a piece takes from the generator: two 64-bit numbers for two normal ones.
     const WORDS: u128 = 2 * PIECE as u128;
-    // FNV-1a over the name, so that each parameter has its own stream.
-    let stream = name
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    // Each parameter has its own stream.
+    let mut stream = FnvHasher::default();
+    stream.write(name.as_bytes());
+    let stream = stream.finish();
     let mut out = vec![0.0; len];
     out.par_chunks_mut(PIECE).enumerate().for_each(|(piece, out)| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);

@@ -67,8 +67,8 @@ fn hash(index: u32, key0: u32, key1: u32) -> u32 {
     h ^ (h >> 16)
 }
 
-/// Splitmix64's finaliser.
-fn mix(mut x: u64) -> u64 {
+/// The finaliser of SplitMix64: every bit of the result depends on every bit given; 0 stays 0.
+pub fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

@@ -3,7 +3,9 @@
 use crate::{
     Error, Progress, Result, Source, Tokenizer, TokenizerSpec, Tokens, source, specials, tokenizer, tokens, vocabulary,
 };
+use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
+use std::hash::Hasher;
 use std::path::Path;
 
 /// Which text, and how it becomes tokens.
@@ -166,10 +168,12 @@ fn spec_key(spec: &TokenizerSpec, source: &Source, split: u64) -> Result<String>
 
 /// FNV-1a of texts, each with its end.
 fn key(texts: &[&str]) -> String {
-    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0xff])); // 0xff is in no text
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    format!("{hash:016x}")
+    let mut hash = FnvHasher::default();
+    for text in texts {
+        hash.write(text.as_bytes());
+        hash.write(&[0xff]); // is in no text
+    }
+    format!("{:016x}", hash.finish())
 }
 
 /// Removes a file, if there is one.

@@ -8,6 +8,7 @@
 //! that a segment follows on from the one before.
 
 use crate::{Error, Result};
+use lathe_ops::dropout;
 use lathe_ops::loss::IGNORE;
 use lathe_text::Tokens;
 
@@ -162,10 +163,7 @@ pub fn permute(i: u64, n: u64, key: u64) -> u64 {
     }
 }
 
-/// The finaliser of SplitMix64: every bit of the result depends on every bit given.
+/// A step of SplitMix64: every bit of the result depends on every bit given.
 pub fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    dropout::mix(x.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }

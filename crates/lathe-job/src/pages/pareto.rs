@@ -9,7 +9,6 @@ use lathe_search::profile::Machine;
 use lathe_search::search::{Evaluated, Plan};
 use lathe_search::workload::Workload;
 use serde::Serialize;
-use std::fmt::Write;
 use std::path::Path;
 
 const TEMPLATE: &str = include_str!("pareto.html");
@@ -102,19 +101,25 @@ impl Page<'_> {
     }
 
     fn csv(&self) -> String {
-        let mut csv = String::from(
-            "kind,d_model,decoder_params,total_params,latency_ms,peak_bytes,predicted_latency_ms,layers\n",
-        );
+        const COLUMNS: [&str; 8] = [
+            "kind",
+            "d_model",
+            "decoder_params",
+            "total_params",
+            "latency_ms",
+            "peak_bytes",
+            "predicted_latency_ms",
+            "layers",
+        ];
+        let mut csv = csv::Writer::from_writer(Vec::new());
+        csv.write_record(COLUMNS).expect("memory takes all");
         let rows = self.frontier.iter().map(|point| ("frontier", point));
         for (kind, point) in rows.chain(self.baselines.iter().map(|baseline| ("baseline", &baseline.point))) {
             let Point { layers, d_model, params, latency_ms, peak_bytes, predicted_latency_ms, .. } = point;
-            let (decoder, total) = (params.decoder, params.total);
-            writeln!(
-                csv,
-                "{kind},{d_model},{decoder},{total},{latency_ms},{peak_bytes},{predicted_latency_ms},\"{layers}\""
-            )
-            .expect("a string takes all");
+            let cells: [&dyn ToString; 8] =
+                [&kind, d_model, &params.decoder, &params.total, latency_ms, peak_bytes, predicted_latency_ms, layers];
+            csv.write_record(cells.map(|cell| cell.to_string())).expect("memory takes all");
         }
-        csv
+        String::from_utf8(csv.into_inner().expect("memory takes all")).expect("cells are strings")
     }
 }

@@ -12,6 +12,7 @@ pub use lathe_search::record::Log;
 pub use memory::Memory;
 
 use crate::{Error, Result};
+use etcetera::{BaseStrategy, choose_base_strategy};
 use lathe_core::{Registry, shorten};
 use lathe_search::profile::Table;
 use lathe_search::record::Record;
@@ -57,11 +58,10 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 
 /// The folder of tables: the user's cache, or what LATHE_CACHE says.
 pub fn cache_folder() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("LATHE_CACHE")
-        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("lathe")))
-        .or_else(|| Some(set("HOME")?.join(".cache").join("lathe")))
-        .unwrap_or_else(|| std::env::temp_dir().join("lathe"))
+    match std::env::var_os("LATHE_CACHE").filter(|folder| !folder.is_empty()) {
+        Some(folder) => folder.into(),
+        None => choose_base_strategy().map_or_else(|_| std::env::temp_dir(), |base| base.cache_dir()).join("lathe"),
+    }
 }
 
 /// The table of a name, if there is one.

@@ -12,6 +12,8 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+/// How the names of files begin that are not all there yet.
+const ASIDE: &str = ".aside-";
 /// Values that are read or written at a time.
 const PIECE: usize = 1 << 14;
 /// The longest header, which is also the reference implementation's limit.
@@ -288,9 +290,7 @@ pub fn is_free(folder: &Path) -> Result<bool> {
         return Ok(true);
     }
     for entry in std::fs::read_dir(folder).map_err(io)? {
-        let name = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
-        let aside = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
-        if aside.is_none_or(|(_, process)| process.is_empty() || !process.bytes().all(|b| b.is_ascii_digit())) {
+        if !entry.map_err(io)?.file_name().as_encoded_bytes().starts_with(ASIDE.as_bytes()) {
             return Ok(false);
         }
     }
@@ -300,19 +300,19 @@ pub fn is_free(folder: &Path) -> Result<bool> {
 /// Writes a file under another name beside it, and renames it when all of it is on the disk.
 pub fn write_aside(path: &Path, content: impl Fn(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
     let io = |error| FolderError::Io { file: path.into(), error };
-    let name = path.file_name().filter(|_| !path.exists() || path.is_file());
-    let Some(name) = name else {
+    if path.exists() && !path.is_file() {
         return Err(io(std::io::Error::other("is something else than a file; it is not overwritten")));
-    };
-    let aside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    let written = File::create(&aside).and_then(|file| {
-        let mut out = BufWriter::with_capacity(1 << 20, file);
+    }
+    let write = || -> std::io::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        // Made as any file is: tempfile's own are for their owner's eyes only.
+        let aside = tempfile::Builder::new().prefix(ASIDE).make_in(folder, |path| File::create_new(path))?;
+        let mut out = BufWriter::with_capacity(1 << 20, aside);
         content(&mut out)?;
-        out.into_inner()?.sync_all()?;
-        std::fs::rename(&aside, path)
-    });
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&aside); // the first error is the one to tell
-        io(error)
-    })
+        let aside = out.into_inner()?;
+        aside.as_file().sync_all()?;
+        aside.persist(path)?;
+        Ok(())
+    };
+    write().map_err(io)
 }

@@ -1,4 +1,4 @@
-//! Tables of trained models, as the authors of LTS published theirs: CSV, one model per row, without quotes.
+//! Tables of trained models, as the authors of LTS published theirs: CSV, one model per row.
 //!
 //! | column | |
 //! |---|---|
@@ -14,6 +14,7 @@
 
 use super::Subject;
 use crate::{Error, Result};
+use csv::StringRecord;
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Registry, Spec};
 use std::path::Path;
@@ -54,21 +55,21 @@ pub fn read(path: &Path, registry: &Registry) -> Result<Vec<Table>> {
 
 /// Reads a text; `place` is what errors call it.
 pub fn parse(text: &str, place: &str, registry: &Registry) -> Result<Vec<Table>> {
-    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let Some((_, header)) = lines.next() else {
+    let wrong = |error: csv::Error| Error::data(place, error, "CSV");
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).flexible(true).from_reader(text.as_bytes());
+    let header = reader.headers().map_err(wrong)?.clone();
+    if header.is_empty() {
         return Err(Error::data(place, "nothing", "a header and a row per trained model"));
-    };
-    let header: Vec<&str> = header.trim_start_matches('\u{feff}').split(',').map(str::trim).collect();
+    }
     for column in COLUMNS {
-        if !header.contains(column) {
-            let found = format!("the columns {}", header.join(", "));
+        if !header.iter().any(|known| known == *column) {
+            let found = format!("the columns {}", header.iter().collect::<Vec<_>>().join(", "));
             return Err(Error::data(format!("{place}: header"), found, format!("a column {column} too")));
         }
     }
     let mut tables: Vec<Table> = Vec::new();
-    for (number, line) in lines {
-        let row =
-            Row { place: format!("{place}: row {}", number + 1), header: &header, cells: line.split(',').collect() };
+    for (number, cells) in (2..).zip(reader.records()) {
+        let row = Row { place: format!("{place}: row {number}"), header: &header, cells: cells.map_err(wrong)? };
         if row.cells.len() != header.len() {
             let found = format!("{} cells", row.cells.len());
             return Err(Error::data(row.place, found, format!("{}, as many as the header has", header.len())));
@@ -89,14 +90,14 @@ pub fn parse(text: &str, place: &str, registry: &Registry) -> Result<Vec<Table>>
 /// A row at work.
 struct Row<'a> {
     place: String,
-    header: &'a [&'a str],
-    cells: Vec<&'a str>,
+    header: &'a StringRecord,
+    cells: StringRecord,
 }
 
 impl Row<'_> {
     fn cell(&self, column: &str) -> &str {
-        let at = self.header.iter().position(|known| *known == column).expect("every column was looked for");
-        self.cells[at].trim()
+        let at = self.header.iter().position(|known| known == column).expect("every column was looked for");
+        &self.cells[at]
     }
 
     fn wrong(&self, column: &str, found: &str, expected: &str) -> Error {
@@ -182,7 +183,7 @@ mod tests {
     fn rows_are_grouped_by_table() {
         let tables = parse_rows(&[
             "a,GPT2,M1,2,384,-1,4,2 2,3840 2432,50264,59997 99997 639997 50264,32,192,25669336.0,75.2,",
-            "b,TransXL,M1,1,64,32,1,4,256,267736,19997 39997 199997 267736,192,192,9,80,x",
+            "b,TransXL,\"M1, wide\",1,64,32,1,4,256,267736,19997 39997 199997 267736,192,192,9,80,x",
             "a,opt,M2,1,384,,1,2,1000,50264,,32,192,7,70,",
         ])
         .unwrap();
@@ -195,6 +196,7 @@ mod tests {
         assert_eq!((first.decoder_params, first.total_params, first.quality), (6_010_496, 25_669_336, -75.2));
         assert_eq!(first.model.frame.d_embed, 384);
         assert!(first.model.frame.cutoffs.is_empty());
+        assert_eq!(tables[1].subjects[0].name, "M1, wide");
         let other = &tables[1].subjects[0].model.frame;
         assert_eq!((other.d_embed, other.cutoffs.as_slice()), (32, &[19997, 39997, 199_997][..]));
     }
