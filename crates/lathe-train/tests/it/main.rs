@@ -4,5 +4,6 @@ mod contract;
 mod damaged;
 mod data;
 mod documents;
+mod gguf;
 mod language;
 mod specials;

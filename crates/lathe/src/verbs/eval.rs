@@ -23,11 +23,12 @@ tokens, 15 % of all, always the same.
 Examples:
   lathe eval mine --data test.txt
   lathe eval stories15M --data stories.txt --documents
+  lathe eval SmolLM2-135M.gguf --data test.txt
   lathe eval my_bert --task masked_lm --data test.txt
   lathe eval mine --data enwik8.gz --tgt-len 128 --mem-len 2052 --clamp-len 820"
 )]
 pub struct Eval {
-    /// Model folder: config.json, model.safetensors and tokenizer.json (bytes without one)
+    /// Model folder (config.json, model.safetensors, tokenizer.json; bytes without one) or GGUF file
     folder: PathBuf,
     /// Text: a file, a folder, either with .gz, or builtin, builtin:MB or builtin:MB:SEED
     #[arg(long, value_name = "FILE")]
