@@ -1,6 +1,6 @@
 """What llama.cpp makes of odd strings, with small vocabularies that are trained here. See README.md.
 
-Writes into crates/lathe-train/tests/it/fixtures/gguf:
+Writes into crates/lathe-text/tests/it/fixtures/gguf:
   pieces.gguf  pieces with scores, as Llama's; no tensors
   bytes.gguf   merges of bytes, as GPT-2's
   cases.json   {"pieces": [[text, [id, ...]], ...], "bytes": {pre: the same, ...}}: of bytes.gguf with that pre-tokenizer
@@ -18,7 +18,7 @@ import gguf
 import gguf_vocab
 from llama_cpp import Llama
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "crates/lathe-train/tests/it/fixtures/gguf"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "crates/lathe-text/tests/it/fixtures/gguf"
 PRES = ["default", "falcon", "gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2"]
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 

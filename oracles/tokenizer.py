@@ -1,6 +1,6 @@
 """What GPT2TokenizerFast of transformers makes of odd strings, with a small vocabulary that is trained here.
 
-Writes into crates/lathe-train/tests/it/fixtures/tokenizer:
+Writes into crates/lathe-text/tests/it/fixtures/tokenizer:
   vocab.json, merges.txt  at most 600 tokens and <|endoftext|>, in GPT-2's two files
   cases.json              [[text, [id, ...]], ...]
 """
@@ -12,7 +12,7 @@ import random
 from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2TokenizerFast
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "crates/lathe-train/tests/it/fixtures/tokenizer"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "crates/lathe-text/tests/it/fixtures/tokenizer"
 END = "<|endoftext|>"
 
 TEXT = """The quick brown fox jumps over the lazy dog, and the dog doesn't mind: it's lazy. They've 1234 foxes in 1999.

@@ -1,7 +1,7 @@
 """What the tokenizers library makes of texts and pairs with special tokens, cut to a length and padded.
 
 Four small tokenizers are made here, put together as those of BERT, Llama, RoBERTa and T5. Writes, for each, into
-crates/lathe-train/tests/it/fixtures/specials/NAME:
+crates/lathe-text/tests/it/fixtures/specials/NAME:
   tokenizer.json          and, by PreTrainedTokenizerFast of transformers, tokenizer_config.json
   special_tokens_map.json for BERT, in the older form
   cases.json              {"specials": {role: id}, "cases": [{a, b, max_len, ids, segments, texts}],
@@ -17,7 +17,7 @@ import shutil
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "crates/lathe-train/tests/it/fixtures/specials"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "crates/lathe-text/tests/it/fixtures/specials"
 ROLES = ["bos", "eos", "pad", "unk", "cls", "sep", "mask"]
 
 TEXT = """The quick brown fox jumps over the lazy dog, and the dog does not mind: it is lazy.

@@ -116,18 +116,9 @@ fn all_the_way() {
     assert!(outcome.loss < 5.0, "{outcome:?}");
     let network = folder::load(&path("run"), &REGISTRY).unwrap();
     assert_eq!(network.model, space.baseline);
-    let asked = evaluate::Request {
-        folder: path("run"),
-        data: "builtin:0.01:9".into(),
-        context: 0,
-        tgt_len: None,
-        mem_len: None,
-        clamp_len: None,
-        precision: Precision::F32,
-        task: String::new(),
-        documents: false,
-    };
-    let evaluation = evaluate::run(&REGISTRY, &asked, &mut |_| ()).unwrap();
+    let asked =
+        evaluate::Request { folder: path("run"), data: "builtin:0.01:9".into(), ..evaluate::Request::default() };
+    let evaluation = evaluate::run(&REGISTRY, &asked, &mut |_| ()).unwrap().evaluation;
     assert!(evaluation.loss.is_finite() && evaluation.tokens > 1000);
     let sampling = Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0, seed: 0 };
     let asked = generate::Request {

@@ -14,6 +14,7 @@ pub mod backbone;
 pub mod block;
 pub mod cost;
 mod error;
+mod fault;
 pub mod fields;
 pub mod identity;
 pub mod model;
@@ -24,6 +25,7 @@ pub use backbone::{Backbone, BaseWidths, Defaults, OwnKey, Registry, Segmentatio
 pub use block::{Block, BlockKind, Domain, Knob, Role, Shape, knob};
 pub use cost::{Cost, Setting};
 pub use error::{Error, Result, shorten};
+pub use fault::Fault;
 pub use identity::{Identify, Identity};
 pub use model::{Activation, Frame, Model, NormPlace, Spec};
 pub use space::{Genome, Sampling, Space};

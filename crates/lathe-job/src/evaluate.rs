@@ -1,18 +1,21 @@
-//! How well a model folder predicts a text.
+//! How well a model folder predicts a text, and how far its predictions are from those of another.
 
 use crate::{Error, Event, Result, Watch};
 use lathe_core::model::{MAX_LEN, key};
 use lathe_core::{Model, Registry};
 use lathe_model::{Network, Precision, folder};
+use lathe_train::against::{Against, Shared, Truth};
 use lathe_train::data::{self, Documents, Source, Tokenizer};
-use lathe_train::evaluate::{Evaluation, Options, evaluate_documents};
-use lathe_train::tasks;
+use lathe_train::divergence::Divergence;
+use lathe_train::evaluate::{Evaluation, Onlooker, Options, evaluate_documents};
+use lathe_train::tasks::{self, Task};
 use lathe_train::texts::language_of;
+use serde::Serialize;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 /// What to evaluate, and on what.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Request {
     /// A model folder.
     pub folder: PathBuf,
@@ -20,6 +23,8 @@ pub struct Request {
     pub data: String,
     /// Tokens that a window shares with the one before, where there is no memory.
     pub context: u32,
+    /// Tokens of a window, where there is no memory; the model's max_len without it.
+    pub window: Option<u32>,
     /// Tokens of a window over a memory.
     pub tgt_len: Option<u32>,
     /// Tokens remembered before a window.
@@ -32,58 +37,128 @@ pub struct Request {
     pub task: String,
     /// Whether documents are scored one by one, each from its own beginning.
     pub documents: bool,
+    /// Another model folder, whose predictions these are compared with.
+    pub against: Option<PathBuf>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// How well the text is predicted.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
+    /// KL(p || q) of p, the other model's, and q, this one's, where there is another.
+    #[serde(flatten)]
+    pub divergence: Option<Divergence>,
 }
 
 /// Evaluates a model folder.
-pub fn run(registry: &Registry, request: &Request, watch: Watch<'_>) -> Result<Evaluation> {
-    let model = request.model(registry)?;
-    let tokenizer = Tokenizer::load(&request.folder)?;
-    check_tokenizer(&tokenizer, &model, &request.folder)?;
-    let task = tasks::find(&request.task, &model)?;
-    let mut network = folder::load_as(&request.folder, model)?;
-    network.set_precision(request.precision);
+pub fn run(registry: &Registry, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
     if let Some(warning) = request.precision.warning() {
         watch(Event::Warning(warning));
     }
-    network.freeze();
-    if request.documents {
-        return documents(request, &network, &tokenizer, watch);
+    let subject = Subject::load(registry, request)?;
+    let Some(folder) = &request.against else {
+        return Ok(Outcome { evaluation: subject.evaluate(request, None, watch)?, divergence: None });
+    };
+    // Windows are those of the model that is evaluated.
+    let other = Request { folder: folder.clone(), context: 0, window: None, ..request.clone() };
+    let other = Subject::load(registry, &other)?;
+    let shared = shared(&subject, &other)?;
+    if let Some(count) = shared.count() {
+        watch(Event::Message(format!("note: kl and same_top are over the {count} tokens that both models have")));
     }
-    let watch = RefCell::new(watch);
-    let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
-    let progress = |what: &str, done, total| watch.borrow_mut()(Event::Bytes { what, done, total });
-    let tokens = data::encode_source(&request.data, &tokenizer, &aside.path().join("tokens"), &progress)?;
-    if tokens.len() < 2 {
-        let found = format!("{} tokens", tokens.len());
-        return Err(Error::data(&request.data, found, "at least 2, for the first is not scored"));
-    }
-    let language = language_of(&request.data, &tokenizer);
-    let context = request.context as usize;
-    let options = Options { context, language: language.as_ref(), ..Options::new(&tokenizer) };
-    let evaluation = task.evaluate(&network, &tokens, &options, &mut |done, total| {
-        watch.borrow_mut()(Event::Steps { what: "evaluating", note: "", done, total });
-    })?;
-    watch.borrow_mut()(Event::Done);
-    Ok(evaluation)
+    let against = Against::new(&subject.network, &other.network, &shared, Truth::Onlooker);
+    let evaluation = subject.evaluate(request, Some(&against), watch)?;
+    let Some(divergence) = against.finish() else {
+        let expected = "a task whose predictions are tokens";
+        return Err(Error::setting("against", format_args!("nothing of {}", subject.task.key()), expected));
+    };
+    Ok(Outcome { evaluation, divergence: Some(divergence) })
 }
 
-/// Scores documents one by one.
-fn documents(request: &Request, network: &Network, tokenizer: &Tokenizer, watch: Watch<'_>) -> Result<Evaluation> {
-    let frame = &network.model.frame;
-    if !frame.backbone.causal() {
-        let found = format!("documents for a {}", frame.backbone.key());
-        return Err(Error::setting("documents", found, "a model that predicts the next token"));
+/// What two models share, where the other can read whatever the first one's tokenizer gives.
+fn shared(subject: &Subject, other: &Subject) -> Result<Shared> {
+    let expected = format!("a vocabulary with all tokens of {}", subject.folder.display());
+    let place = other.folder.display();
+    match Shared::of(subject.outputs(), other.outputs()) {
+        None => Err(Error::data(place, "bytes in one, a tokenizer in the other", expected)),
+        Some(shared) => match shared.missing(&subject.tokenizer) {
+            0 => Ok(shared),
+            missing => Err(Error::data(place, format!("a vocabulary without {missing} of its tokens"), expected)),
+        },
     }
-    let longest = if frame.has_memory() { MAX_LEN } else { frame.max_len };
-    let source = Source::open(&request.data)?;
-    let mut sequences = Documents::new(&source)?.tokens(tokenizer, longest as usize)?;
-    let mut heard = |done| watch(Event::Steps { what: "evaluating", note: "documents", done, total: 0 });
-    let evaluation = evaluate_documents(network, &mut sequences, &mut heard)?;
-    watch(Event::Done);
-    if evaluation.tokens == 0 {
-        return Err(Error::data(&request.data, "no token to score", "documents of at least two tokens"));
+}
+
+/// A model with its weights, ready to be evaluated.
+pub(crate) struct Subject {
+    pub folder: PathBuf,
+    pub network: Network,
+    pub tokenizer: Tokenizer,
+    pub task: &'static dyn Task,
+}
+
+impl Subject {
+    /// Loads the folder of a request.
+    pub fn load(registry: &Registry, request: &Request) -> Result<Self> {
+        let folder = &request.folder;
+        let model = request.model(registry)?;
+        let tokenizer = Tokenizer::load(folder)?;
+        check_tokenizer(&tokenizer, &model, folder)?;
+        let task = tasks::find(&request.task, &model)?;
+        let mut network = folder::load_as(folder, model)?;
+        network.set_precision(request.precision);
+        network.freeze();
+        Ok(Self { folder: folder.clone(), network, tokenizer, task })
     }
-    Ok(evaluation)
+
+    /// Its tokenizer, and how many outputs the model has.
+    pub fn outputs(&self) -> (&Tokenizer, u32) {
+        (&self.tokenizer, self.network.model.frame.vocab)
+    }
+
+    /// How well it predicts the text.
+    pub fn evaluate(&self, request: &Request, onlooker: Option<&dyn Onlooker>, watch: Watch<'_>) -> Result<Evaluation> {
+        if request.documents {
+            return self.documents(request, onlooker, watch);
+        }
+        let watch = RefCell::new(watch);
+        let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
+        let progress = |what: &str, done, total| watch.borrow_mut()(Event::Bytes { what, done, total });
+        let tokens = data::encode_source(&request.data, &self.tokenizer, &aside.path().join("tokens"), &progress)?;
+        if tokens.len() < 2 {
+            let found = format!("{} tokens", tokens.len());
+            return Err(Error::data(&request.data, found, "at least 2, for the first is not scored"));
+        }
+        let language = language_of(&request.data, &self.tokenizer);
+        let (context, window) = (request.context as usize, request.window.unwrap_or(0) as usize);
+        let options =
+            Options { context, window, language: language.as_ref(), onlooker, ..Options::new(&self.tokenizer) };
+        let evaluation = self.task.evaluate(&self.network, &tokens, &options, &mut |done, total| {
+            watch.borrow_mut()(Event::Steps { what: "evaluating", note: "", done, total });
+        })?;
+        watch.borrow_mut()(Event::Done);
+        Ok(evaluation)
+    }
+
+    /// Scores documents one by one.
+    fn documents(&self, request: &Request, onlooker: Option<&dyn Onlooker>, watch: Watch<'_>) -> Result<Evaluation> {
+        let frame = &self.network.model.frame;
+        if !frame.backbone.causal() {
+            let found = format!("documents for a {}", frame.backbone.key());
+            return Err(Error::setting("documents", found, "a model that predicts the next token"));
+        }
+        let longest = if frame.has_memory() { MAX_LEN } else { request.window.unwrap_or(frame.max_len) };
+        let source = Source::open(&request.data)?;
+        let mut sequences = Documents::new(&source)?.tokens(&self.tokenizer, longest as usize)?;
+        let mut heard = |done| watch(Event::Steps { what: "evaluating", note: "documents", done, total: 0 });
+        let evaluation = evaluate_documents(&self.network, &mut sequences, onlooker, &mut heard)?;
+        watch(Event::Done);
+        if evaluation.tokens == 0 {
+            return Err(Error::data(&request.data, "no token to score", "documents of at least two tokens"));
+        }
+        Ok(evaluation)
+    }
 }
 
 impl Request {
@@ -98,14 +173,24 @@ impl Request {
             }
         }
         let model = spec.model(registry)?;
-        let carried = model.frame.has_memory();
-        if carried && self.context > 0 {
-            let found = format!("{} for a {}, whose memory is its context", self.context, model.frame.backbone.key());
-            return Err(Error::setting("context", found, "`mem_len`"));
+        let frame = &model.frame;
+        if frame.has_memory() {
+            for (setting, given) in [("context", self.context), ("window", self.window.unwrap_or(0))] {
+                if given > 0 {
+                    let found = format!("{given} for a {}, whose memory is its context", frame.backbone.key());
+                    return Err(Error::setting(setting, found, "`tgt_len` and `mem_len`"));
+                }
+            }
+            return Ok(model);
         }
-        if !carried && self.context >= model.frame.max_len {
-            let expected = format!("less than max_len, which is {}", model.frame.max_len);
-            return Err(Error::setting("context", self.context, expected));
+        let window = self.window.unwrap_or(frame.max_len);
+        if window == 0 || window > frame.max_len {
+            let expected = format!("from 1 to max_len, which is {}", frame.max_len);
+            return Err(Error::setting("window", window, expected));
+        }
+        if self.context >= window {
+            let of = if self.window.is_some() { "the window" } else { "max_len" };
+            return Err(Error::setting("context", self.context, format!("less than {of}, which is {window}")));
         }
         Ok(model)
     }

@@ -19,6 +19,7 @@ pub mod evaluate;
 mod event;
 pub mod forward;
 pub mod generate;
+pub mod held_out;
 pub mod identity;
 pub mod input;
 pub mod measurer;
@@ -28,6 +29,7 @@ pub mod pareto;
 mod plot;
 pub mod profile;
 pub mod profiler;
+pub mod quantize;
 pub mod store;
 pub mod train;
 

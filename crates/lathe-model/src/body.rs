@@ -6,7 +6,10 @@ use crate::context::{Context, Reports};
 use crate::head::{Head, Top};
 use crate::layer::{LayerState, Pass, Stream};
 use crate::objective::Objective;
-use crate::params::{Builder, Grads, ParamId, Params};
+use crate::embedding::Table;
+use crate::linear::Matrix;
+use crate::observe::{Observation, Observe};
+use crate::params::{Builder, Grads, ParamId, Params, Place};
 use crate::stack::{Mixture, SlotSaved, Stack, pack};
 use crate::stem::{Input, Stem, StemPass, StemSaved};
 use lathe_core::{Frame, Result};
@@ -157,6 +160,15 @@ impl Body {
         self.stack.set_precision(precision);
     }
 
+    /// Calls something with every matrix of blocks, and with those of the top.
+    pub fn each_matrix(&mut self, each: &mut dyn FnMut(&mut Matrix)) {
+        for layer in self.stack.layers_mut() {
+            layer.matrices().into_iter().for_each(&mut *each);
+        }
+        self.top.head.iter_mut().flat_map(|head| head.matrices()).for_each(&mut *each);
+        self.top.pooler.iter_mut().for_each(|pooler| each(&mut pooler.dense.matrix));
+    }
+
     /// Packs all weights for inference, and gives back the memory of those that nobody reads any more.
     pub fn pack(&mut self, params: &mut Params) {
         let mut users: HashMap<ParamId, usize> = HashMap::new();
@@ -164,7 +176,7 @@ impl Body {
         for layer in self.stack.layers_mut() {
             layer.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
         }
-        let top = |top: &mut Top, each: &mut dyn FnMut(Vec<&mut crate::linear::Matrix>)| {
+        let top = |top: &mut Top, each: &mut dyn FnMut(Vec<&mut Matrix>)| {
             top.head.iter_mut().for_each(|head| each(head.matrices()));
             top.pooler.iter_mut().for_each(|pooler| each(vec![&mut pooler.dense.matrix]));
         };
@@ -175,16 +187,16 @@ impl Body {
         top(&mut self.top, &mut |matrices| pack(matrices, params, &mut users));
     }
 
-    /// The parameters that are read as matrices or as rows of tokens.
-    pub fn matrices(&mut self) -> Vec<ParamId> {
-        let mut ids: Vec<ParamId> =
-            self.stem.tables().iter().flat_map(|table| [Some(table.weight), table.projection]).flatten().collect();
+    /// The parameters that are read as matrices or as rows of tokens, and how they lie.
+    pub fn matrices(&mut self) -> Vec<(ParamId, Place)> {
+        let mut places: Vec<(ParamId, Place)> = self.stem.tables().iter().flat_map(Table::matrices).collect();
+        let mut add = |matrix: &Matrix| places.push((matrix.weight(), matrix.place()));
         for layer in self.stack.layers_mut() {
-            ids.extend(layer.matrices().iter().map(|matrix| matrix.weight()));
+            layer.matrices().iter().for_each(|matrix| add(matrix));
         }
-        ids.extend(self.top.head.iter_mut().flat_map(|head| head.matrices()).map(|matrix| matrix.weight()));
-        ids.extend(self.top.pooler.iter().map(|pooler| pooler.dense.matrix.weight()));
-        ids
+        self.top.head.iter_mut().flat_map(|head| head.matrices()).for_each(|matrix| add(matrix));
+        self.top.pooler.iter().for_each(|pooler| add(&pooler.dense.matrix));
+        places
     }
 
     /// The state to begin with: a memory of zeros in each slot that has one.
@@ -228,6 +240,33 @@ impl Body {
         (x, kept)
     }
 
+    /// What enters the first slot, for a pass that is taken slot by slot.
+    pub fn enter(&self, frame: &Frame, params: &Params, input: &Input<'_>) -> Stream {
+        let run = Run::new(self, frame, params, input, 0, None);
+        let (x, _) = self.stem.forward(&run.stem(), input);
+        Stream { hidden: Arc::new(x), len: input.len(), mask: input.mask.map(|mask| Arc::new(mask.to_vec())) }
+    }
+
+    /// What leaves a slot for what enters it, after nothing.
+    pub fn run_slot(&self, frame: &Frame, params: &Params, slot: usize, input: &Input<'_>, x: Stream) -> Stream {
+        let run = Run::new(self, frame, params, input, 0, None);
+        let mut state = self.stack.init_memory(input.batch).swap_remove(slot);
+        self.stack.run_slot(slot, &run.pass(&Reports::default()), &x, &mut state)
+    }
+
+    /// What the output layer gets for what leaves the last slot.
+    pub fn leave(&self, params: &Params, x: Stream) -> Buf {
+        match &self.top.norm {
+            Some(norm) => norm.forward(params, &x.hidden).0,
+            None => Arc::try_unwrap(x.hidden).unwrap_or_else(|x| (*x).clone()),
+        }
+    }
+
+    /// The weights of the output layer.
+    pub fn head_weights(&mut self) -> Vec<ParamId> {
+        self.top.head.iter_mut().flat_map(|head| head.matrices()).map(|matrix| matrix.weight()).collect()
+    }
+
     /// The hidden states for the output layer, without a backward pass to come.
     pub fn output(
         &self,
@@ -239,6 +278,15 @@ impl Body {
     ) -> Buf {
         let run = Run::new(self, frame, params, input, state.position, None);
         self.hidden(&run, &Reports::default(), state, mixture).0
+    }
+
+    /// What a pass without a backward shows to somebody who looks.
+    pub fn observe(&self, frame: &Frame, params: &Params, input: &Input<'_>, state: &mut State) -> Observation {
+        let mut run = Run::new(self, frame, params, input, state.position, None);
+        run.context.insert(Observe);
+        let reports = Reports::default();
+        self.hidden(&run, &reports, state, |_| Mixture::Hard(0));
+        Observation::of(&reports)
     }
 
     /// The losses of an objective, and the gradients of `scale` times their sum (and of the balance loss) added to

@@ -6,7 +6,7 @@ use crate::build;
 use crate::layer::Units;
 use crate::network::Network;
 use crate::params::Param;
-use lathe_core::{Block, Model, Result};
+use lathe_core::{Block, Frame, Model, Result};
 
 /// Where the weights of a slot came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,19 @@ pub fn derive(
     Ok((network, origins))
 }
 
+/// A block with so many units: each of its knobs written out, so that nothing else of it changes.
+pub fn with_units(block: &Block, frame: &Frame, units: &Units, count: usize) -> Block {
+    let resolved = block.kind.resolve(block, frame);
+    let mut fewer = resolved;
+    for (at, knob, value) in resolved.knobs() {
+        let each = units.knobs.iter().find(|(name, _)| *name == knob.name);
+        if let (Some(_), Some((_, each))) = (value, each) {
+            fewer.set(at, each * count as u32);
+        }
+    }
+    fewer
+}
+
 /// The weights of a parameter that no block has: those of the same name and shape.
 fn outside(from: &Network, param: &Param) -> Option<Vec<f32>> {
     let blocks = from.blocks_params();
@@ -92,7 +105,7 @@ fn select(
     let mut made: Vec<(Vec<usize>, Vec<f32>)> =
         weights.iter().map(|param| (param.shape.clone(), param.read().into_owned())).collect();
     for (from, to) in from.iter().zip(to).filter(|(from, to)| from.count != to.count) {
-        if from.knob != to.knob || to.count > from.count {
+        if from.knobs != to.knobs || to.count > from.count {
             return None;
         }
         let kept = keep(slot, from, to.count);

@@ -8,7 +8,7 @@
 use crate::build::FrameCost;
 use crate::composed::Graph;
 use crate::linear::{Layout, Linear};
-use crate::params::{Builder, Grads, Init, ParamId, Params};
+use crate::params::{Builder, Grads, Init, ParamId, Params, Place};
 use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Setting};
 use lathe_ops::Precision;
@@ -98,6 +98,17 @@ pub struct Table {
     pub weight: ParamId,
     /// [D, e], shared with the output where that is tied.
     pub projection: Option<ParamId>,
+    /// D
+    model_width: usize,
+}
+
+impl Table {
+    /// Its matrices, and how they lie.
+    pub fn matrices(&self) -> impl Iterator<Item = (ParamId, Place)> + use<> {
+        let rows = |outputs: usize, inputs: usize| Place { count: 1, inputs, outputs, layout: Layout::OutIn, exact: false };
+        let projection = self.projection.map(|projection| (projection, rows(self.model_width, self.width)));
+        std::iter::once((self.weight, rows(self.count, self.width))).chain(projection)
+    }
 }
 
 /// What a backbone calls its embedding, and how it draws it.
@@ -146,7 +157,7 @@ impl Embedding {
                 let deviation = style.projection_deviation(frame, width, if adaptive(frame) { 0.01 } else { 0.02 });
                 builder.param(format!("{prefix}.emb_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
             });
-            Table { first, count, width, weight, projection }
+            Table { first, count, width, weight, projection, model_width: d }
         });
         let scale = if style.is_scaled(frame) { (d as f32).sqrt() } else { 1.0 };
         Self { tables: tables.collect(), width: d, scale, precision: Precision::F32 }

@@ -11,6 +11,7 @@ use crate::composed::Graph;
 use crate::context::{Context, Reports};
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
+use crate::observe::{Activity, Observe};
 use crate::params::{Grads, ParamId, Params};
 use candle_core::{Result, Tensor};
 use lathe_core::NormPlace;
@@ -69,6 +70,13 @@ impl Pass<'_> {
     /// B * T
     pub fn rows(&self) -> usize {
         self.batch * self.len
+    }
+
+    /// Shows the inputs of a linear layer by which units write, where somebody looks.
+    pub fn show(&self, linear: &Linear, x: &[f32]) {
+        if self.context.get::<Observe>().is_some() {
+            self.reports.add(Activity::new(linear, x));
+        }
     }
 }
 
@@ -192,8 +200,9 @@ impl Cache {
 /// Parts of a layer that are alike and can be taken away one by one: heads, inner neurons, experts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Units {
-    /// The knob that says how many there are.
-    pub knob: &'static str,
+    /// The knobs that say how many there are, each with what one of them counts: a group of heads that share keys and values
+    /// counts as several heads.
+    pub knobs: Vec<(&'static str, u32)>,
     /// How many there are.
     pub count: usize,
     /// Where their weights are.
@@ -210,6 +219,13 @@ pub struct Slice {
     pub width: usize,
     /// Whether units write by it: one whose weights here are 0 says nothing.
     pub writes: bool,
+}
+
+impl Units {
+    /// Whether a knob says how many there are.
+    pub fn counted_by(&self, knob: &str) -> bool {
+        self.knobs.iter().any(|(name, _)| *name == knob)
+    }
 }
 
 impl Slice {

@@ -3,13 +3,15 @@
 
 use crate::composed::Graph;
 use crate::packed::PackedOnce;
-use crate::params::{Grads, ParamId, Params};
+use crate::params::{Grads, ParamId, Params, Place};
 use candle_core::{Result, Tensor};
 use lathe_ops::Precision;
 use lathe_ops::activation::Act;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm, gemm_finish, gemm_grouped};
+use lathe_ops::integers::{Format, Integers};
 use lathe_ops::linear;
 use lathe_ops::moe::Routing;
+use rayon::prelude::*;
 
 /// How a weight matrix lies in its parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,10 @@ pub struct Matrix {
     /// Matrices side by side in the parameter.
     count: usize,
     precision: Precision,
+    /// Whether it is never rounded to integers.
+    exact: bool,
+    /// While training for integers: what its inputs are rounded as.
+    rounds: Option<Format>,
     packed: Vec<Packed>,
     /// W and its transpose, packed until the parameters change.
     step: [PackedOnce; 2],
@@ -56,6 +62,8 @@ impl Matrix {
             total: outputs,
             count,
             precision: Precision::F32,
+            exact: false,
+            rounds: None,
             packed: Vec::new(),
             step: Default::default(),
         }
@@ -71,13 +79,50 @@ impl Matrix {
         self.layout
     }
 
+    /// How its matrices lie in their parameter.
+    pub fn place(&self) -> Place {
+        let Self { count, inputs, total, layout, exact, .. } = *self;
+        Place { count, inputs, outputs: total, layout, exact }
+    }
+
     /// What its products are computed in.
     pub fn set_precision(&mut self, precision: Precision) {
         self.precision = precision;
     }
 
+    /// Says that it is never rounded to integers.
+    pub fn set_exact(&mut self) {
+        self.exact = true;
+    }
+
+    /// Rounds what enters it as products with integers of a format do, in f32. Gradients go through as if it were not
+    /// rounded.
+    pub fn set_rounded_inputs(&mut self, format: Option<Format>) {
+        self.rounds = format.filter(|_| !self.exact);
+    }
+
+    /// What enters it, rounded if that is wanted.
+    fn entering<'a>(&self, x: Mat<'a>, rounded: &'a mut Vec<f32>) -> Mat<'a> {
+        let Some(format) = self.rounds else { return x };
+        *rounded = round_activations(x, format);
+        Mat::new(rounded, x.rows(), x.cols())
+    }
+
+    /// As [`Self::entering`], of rows side by side.
+    fn entering_all<'a>(&self, x: &'a [f32], rounded: &'a mut Vec<f32>) -> &'a [f32] {
+        if let Some(format) = self.rounds {
+            *rounded = round_activations(Mat::new(x, x.len() / self.inputs, self.inputs), format);
+            return rounded;
+        }
+        x
+    }
+
     /// Packs the weights for many products with few rows each. Returns the parameter, which is then needed no more.
+    /// Integers are packed already.
     pub fn pack(&mut self, params: &Params) -> ParamId {
+        if !params.param(self.weight).integers().is_empty() {
+            return self.weight;
+        }
         let values = params.read(self.weight);
         self.packed = (0..self.count).map(|i| Packed::with_precision(self.mat(&values, i), self.precision)).collect();
         self.weight
@@ -102,6 +147,10 @@ impl Matrix {
         if !self.packed.is_empty() && !transposed {
             return products(self.packed.iter().map(Rhs::from).collect());
         }
+        let integers = params.param(self.weight).integers();
+        if !integers.is_empty() && !transposed {
+            return products(integers.iter().map(|w| self.integers(params, w)).collect());
+        }
         match (params.floats(self.weight), self.precision) {
             (Some(values), Precision::F32) => {
                 products(self.mats(values, transposed).into_iter().map(Rhs::from).collect())
@@ -118,6 +167,9 @@ impl Matrix {
         if let ([packed], false) = (&self.packed[..], transposed) {
             return product(packed.into());
         }
+        if let ([w], false) = (params.param(self.weight).integers(), transposed) {
+            return product(self.integers(params, w));
+        }
         match (params.floats(self.weight), self.precision) {
             (Some(values), Precision::F32) => {
                 let mat = self.mat(values, 0);
@@ -127,9 +179,21 @@ impl Matrix {
         }
     }
 
+    fn integers<'a>(&self, params: &Params, w: &'a Integers) -> Rhs<'a> {
+        let activations = params.param(self.weight).activations();
+        Rhs::Integers { w, first: self.first, outputs: self.outputs, activations }
+    }
+
     fn packed_step(&self, params: &Params, transposed: bool) -> std::sync::Arc<Vec<Packed>> {
         let step = &self.step[usize::from(transposed)];
         step.get(params.version(), self.precision, || params.read(self.weight), |values| self.mats(values, transposed))
+    }
+
+    /// Shows an observer what enters the first outputs: the others get the same.
+    fn observe(&self, params: &Params, i: usize, x: Mat<'_>) {
+        if self.first == 0 {
+            params.observe(self.weight, i, x);
+        }
     }
 
     /// Where the gradient of matrix i goes.
@@ -161,10 +225,10 @@ impl Linear {
 
     /// Some of the outputs.
     pub fn part(&self, first: usize, outputs: usize) -> Self {
-        let Matrix { weight, layout, inputs, total, precision, .. } = self.matrix;
+        let Matrix { weight, layout, inputs, total, precision, exact, .. } = self.matrix;
         let first = self.matrix.first + first;
         assert!(first + outputs <= total);
-        let matrix = Matrix { first, outputs, precision, ..Matrix::new(weight, layout, inputs, total, 1) };
+        let matrix = Matrix { first, outputs, precision, exact, ..Matrix::new(weight, layout, inputs, total, 1) };
         Self { matrix, bias: self.bias }
     }
 
@@ -205,6 +269,9 @@ impl Linear {
 
     /// As [`Self::forward`], into a part of a matrix.
     pub fn forward_into(&self, params: &Params, x: Mat<'_>, y: MatMut<'_>) {
+        self.matrix.observe(params, 0, x);
+        let mut rounded = Vec::new();
+        let x = self.matrix.entering(x, &mut rounded);
         self.matrix.with(params, false, |w| linear::forward(x, w, self.bias(params), y, false));
     }
 
@@ -212,6 +279,10 @@ impl Linear {
     pub fn forward_finish(&self, params: &Params, x: &[f32], y: &mut [f32], finish: impl Fn(&mut [f32]) + Sync) {
         let rows = x.len() / self.inputs();
         let bias = self.bias(params);
+        let x = self.rows(x, self.inputs());
+        self.matrix.observe(params, 0, x);
+        let mut rounded = Vec::new();
+        let x = self.matrix.entering(x, &mut rounded);
         let y = MatMut::new(y, rows, self.outputs());
         let finish = |_: usize, col: usize, y: &mut [f32]| {
             if let Some(bias) = bias {
@@ -219,12 +290,15 @@ impl Linear {
             }
             finish(y);
         };
-        self.matrix.with(params, false, |w| gemm_finish(y, self.rows(x, self.inputs()), w, false, &finish));
+        self.matrix.with(params, false, |w| gemm_finish(y, x, w, false, &finish));
     }
 
     /// h = x W + b and y = act(h).
     pub fn forward_act(&self, params: &Params, x: &[f32], act: Act, h: &mut [f32], y: &mut [f32]) {
         let (x, bias) = (self.rows(x, self.inputs()), self.bias(params));
+        self.matrix.observe(params, 0, x);
+        let mut rounded = Vec::new();
+        let x = self.matrix.entering(x, &mut rounded);
         self.matrix.with(params, false, |w| linear::forward_act(x, w, bias, act, h, y));
     }
 
@@ -268,6 +342,8 @@ impl Linear {
             return;
         }
         let Matrix { weight, layout, first, outputs, total, precision, .. } = self.matrix;
+        let mut rounded = Vec::new();
+        let x = self.matrix.entering(x, &mut rounded);
         let (dw, accumulate) = if outputs == total { grads.start(weight) } else { (grads.add(weight), true) };
         let dw = self.matrix.gradient(dw, 0);
         match layout {
@@ -278,6 +354,23 @@ impl Linear {
             linear::bias_backward(dy, &mut grads.add(bias)[first..first + outputs]);
         }
     }
+}
+
+/// Rows rounded to 8 bits as they are in products with integers: a scale for each row and group.
+fn round_activations(x: Mat<'_>, format: Format) -> Vec<f32> {
+    let (rows, cols) = (x.rows(), x.cols());
+    let mut out = vec![0.0; rows * cols];
+    let group = format.group().unwrap_or(cols).max(1);
+    out.par_chunks_mut(cols.max(1)).enumerate().for_each(|(r, out)| {
+        out.iter_mut().enumerate().for_each(|(c, out)| *out = x.at(r, c));
+        for group in out.chunks_mut(group) {
+            let scale = group.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 127.0;
+            if scale > 0.0 {
+                group.iter_mut().for_each(|x| *x = (*x / scale).round_ties_even() * scale);
+            }
+        }
+    });
+    out
 }
 
 /// What happens to a part of a row of results.
@@ -315,6 +408,9 @@ impl Experts {
     pub fn forward_finish(&self, params: &Params, routing: &Routing, x: &[f32], y: &mut [f32], finish: Finish<'_>) {
         let (inputs, outputs) = (self.matrix.inputs, self.matrix.outputs);
         let bias = self.bias.map(|bias| params.get(bias));
+        (0..self.matrix.count).for_each(|e| self.matrix.observe(params, e, rows(x, routing, e, inputs)));
+        let mut rounded = Vec::new();
+        let x = self.matrix.entering_all(x, &mut rounded);
         self.matrix.with_all(params, false, |weights| {
             let products = cut(y, routing, outputs).into_iter().zip(weights).enumerate();
             let products =
@@ -354,6 +450,8 @@ impl Experts {
             return;
         }
         let Matrix { weight, inputs, outputs, precision, .. } = self.matrix;
+        let mut rounded = Vec::new();
+        let x = self.matrix.entering_all(x, &mut rounded);
         let (dw, accumulate) = grads.start(weight);
         let products = dw.chunks_exact_mut(inputs * outputs).enumerate().map(|(e, dw)| {
             let (x, dy) = (rows(x, routing, e, inputs), rows(dy, routing, e, outputs));

@@ -4,15 +4,18 @@ use crate::blocks::MoeStats;
 use crate::body::{Body, State, Training};
 use crate::build::{self, Site, layer_numbers};
 use crate::head::Head;
-use crate::layer::Units;
+use crate::layer::{Stream, Units};
 use crate::objective::Objective;
-use crate::params::{Builder, Grads, Param, Params};
+use crate::observe::Observation;
+use crate::params::{Builder, Grads, Observer, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::stem::Input;
 use lathe_core::{Block, Model, Result, Setting};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
+use lathe_ops::integers::Format;
 use lathe_ops::storage::Storage;
+use std::sync::Arc;
 
 /// A model with weights.
 pub struct Network {
@@ -111,6 +114,11 @@ impl Network {
         self.params_mut().for_each(|param| param.set_storage(storage));
     }
 
+    /// Rounds all matrices to integers, and holds them so from here on.
+    pub fn set_format(&mut self, format: Format) {
+        self.params_mut().for_each(|param| param.set_format(format));
+    }
+
     /// The weights. A frozen network has none to show.
     pub fn params(&self) -> &Params {
         assert!(!self.frozen, "a frozen network cannot show its weights");
@@ -121,6 +129,17 @@ impl Network {
     pub fn params_mut(&mut self) -> impl Iterator<Item = &mut Param> {
         assert!(!self.frozen, "a frozen network cannot change its weights");
         self.params.iter_mut()
+    }
+
+    /// Rounds what enters each matrix as integers of the format that its parameter is to have, by its place among all;
+    /// `None` leaves it.
+    pub fn set_rounded_inputs(&mut self, format: &dyn Fn(usize) -> Option<Format>) {
+        self.body.each_matrix(&mut |matrix| matrix.set_rounded_inputs(format(matrix.weight().0)));
+    }
+
+    /// Who sees what enters products with weights from here on, if anybody.
+    pub fn set_observer(&mut self, observer: Option<Arc<dyn Observer>>) {
+        self.params.set_observer(observer);
     }
 
     /// What products are computed in, from here on: as asked for, or f32 where this CPU has nothing for it, of which
@@ -172,6 +191,21 @@ impl Network {
         })
     }
 
+    /// What enters the first slot, for a pass that is taken slot by slot.
+    pub fn enter(&self, input: &Input<'_>) -> Stream {
+        self.body.enter(&self.model.frame, &self.params, input)
+    }
+
+    /// What leaves a slot for what enters it; nothing came before.
+    pub fn run_slot(&self, slot: usize, input: &Input<'_>, x: Stream) -> Stream {
+        self.body.run_slot(&self.model.frame, &self.params, slot, input, x)
+    }
+
+    /// What the output layer gets for what leaves the last slot, [B * T, D].
+    pub fn leave(&self, x: Stream) -> Buf {
+        self.body.leave(&self.params, x)
+    }
+
     /// The hidden states after the last block and its norm, [B * T, D].
     pub fn hidden(&self, input: &Input<'_>, state: &mut State) -> Buf {
         self.body.output(&self.model.frame, &self.params, input, state, ONLY)
@@ -195,10 +229,26 @@ impl Network {
         self.outputs(&self.hidden(input, state))
     }
 
+    /// The same of the last token of each sequence alone, [B, V]: all that a prompt is read for.
+    pub fn last_logits(&self, input: &Input<'_>, state: &mut State) -> Buf {
+        let hidden = self.hidden(input, state);
+        let width = self.model.frame.d_model as usize;
+        let mut last = Buf::any(input.batch * width);
+        for (to, from) in last.chunks_exact_mut(width).zip(hidden.chunks_exact(hidden.len() / input.batch)) {
+            to.copy_from_slice(&from[from.len() - width..]);
+        }
+        drop(hidden);
+        self.outputs(&last)
+    }
+
     /// The losses of an objective.
     pub fn loss(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32> {
-        let hidden = self.hidden(input, state);
-        objective.loss(&self.body.top, &self.params, &hidden, None).0
+        self.loss_of(&self.hidden(input, state), objective)
+    }
+
+    /// The losses of an objective for hidden states of [`Self::hidden`].
+    pub fn loss_of(&self, hidden: &[f32], objective: &dyn Objective) -> Vec<f32> {
+        objective.loss(&self.body.top, &self.params, hidden, None).0
     }
 
     /// The losses of an objective, and the gradients of `scale` times their sum (and of the balance loss) added to
@@ -217,6 +267,11 @@ impl Network {
         Outcome { losses: trained.losses, experts: trained.reports.take() }
     }
 
+    /// What a pass shows to somebody who looks: how large inputs of matrices are, and how far slots turn the hidden states.
+    pub fn observe(&self, input: &Input<'_>, state: &mut State) -> Observation {
+        self.body.observe(&self.model.frame, &self.params, input, state)
+    }
+
     /// Whose weights each parameter has, in the order of the parameters.
     pub fn owners(&self) -> &[Owner] {
         &self.owners
@@ -230,7 +285,7 @@ impl Network {
     }
 
     /// The parameters of all blocks.
-    pub(crate) fn blocks_params(&self) -> std::ops::Range<usize> {
+    pub fn blocks_params(&self) -> std::ops::Range<usize> {
         let slots = &self.body.stack.slots;
         let first = slots.first().map_or(0, |slot| slot[0].params.start);
         first..slots.last().map_or(first, |slot| slot[0].params.end)

@@ -1,11 +1,15 @@
 //! Parameters by name, their gradients, and how they are made.
 
+use crate::linear::Layout;
+use lathe_ops::gemm::Mat;
+use lathe_ops::integers::{Activations, Format, Integers};
 use lathe_ops::storage::{F32, Storage};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A parameter: a named array of numbers.
 #[derive(Clone)]
@@ -20,13 +24,59 @@ pub struct Param {
     storage: &'static dyn Storage,
     /// Its values in that storage, where they are held so.
     encoded: Vec<u8>,
-    /// Whether whoever reads it can read other storages than f32: vectors are always held as f32.
-    matrix: bool,
+    /// Its matrices as integers, where they are held so.
+    integers: Vec<Arc<Integers>>,
+    /// What activations are in products with integers.
+    activations: Activations,
+    /// How matrices lie in it: whoever reads them can read other storages than f32. Vectors are always held as f32.
+    matrix: Option<Place>,
+}
+
+/// How the matrices of a parameter lie in it: one, or several of the same shape one after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// How many there are.
+    pub count: usize,
+    /// Inputs of each.
+    pub inputs: usize,
+    /// Outputs of each.
+    pub outputs: usize,
+    /// How each lies.
+    pub layout: Layout,
+    /// Whether it decides rather than computes, as the gate of experts does, and is never held as integers.
+    pub exact: bool,
+}
+
+impl Place {
+    /// Matrix i of a parameter's values as [outputs, inputs].
+    pub fn mat<'a>(&self, values: &'a [f32], i: usize) -> Mat<'a> {
+        let size = self.inputs * self.outputs;
+        let values = &values[i * size..][..size];
+        match self.layout {
+            Layout::InOut => Mat::new(values, self.inputs, self.outputs).t(),
+            Layout::OutIn => Mat::new(values, self.outputs, self.inputs),
+        }
+    }
+
+    /// The values of a parameter out of those of its matrices as [outputs, inputs].
+    pub fn values(&self, matrices: impl IntoIterator<Item = Vec<f32>>) -> Vec<f32> {
+        let mut values = Vec::with_capacity(self.count * self.inputs * self.outputs);
+        for matrix in matrices {
+            match self.layout {
+                Layout::OutIn => values.extend_from_slice(&matrix),
+                Layout::InOut => {
+                    let column = |i: usize| matrix[i..].iter().step_by(self.inputs);
+                    (0..self.inputs).for_each(|i| values.extend(column(i)));
+                }
+            }
+        }
+        values
+    }
 }
 
 impl std::fmt::Debug for Param {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?} {}", self.name, self.shape, self.storage.key())
+        write!(f, "{} {:?} {}", self.name, self.shape, self.storage_key())
     }
 }
 
@@ -36,13 +86,62 @@ impl Param {
         self.shape.iter().product()
     }
 
-    /// What it is saved as.
+    /// What it is saved as, where that is no integers.
     pub fn storage(&self) -> &'static dyn Storage {
         self.storage
     }
 
+    /// The name of what it is saved as.
+    pub fn storage_key(&self) -> String {
+        self.integers.first().map_or_else(|| self.storage.key().into(), |integers| integers.format().key())
+    }
+
+    /// How matrices lie in it, if it is one that can be held in any storage.
+    pub fn place(&self) -> Option<Place> {
+        self.matrix
+    }
+
+    /// Its matrices as integers, where they are held so.
+    pub fn integers(&self) -> &[Arc<Integers>] {
+        &self.integers
+    }
+
+    /// What activations are in products with its integers.
+    pub fn activations(&self) -> Activations {
+        self.activations
+    }
+
+    /// Says what activations are in products with its integers.
+    pub fn set_activations(&mut self, activations: Activations) {
+        self.activations = activations;
+    }
+
+    /// Rounds its matrices to integers, and holds them so. Vectors, and matrices that have to be exact, stay as they are.
+    pub fn set_format(&mut self, format: Format) {
+        let Some(place) = self.matrix.filter(|place| !place.exact) else { return };
+        let values = self.read();
+        let integers = (0..place.count).map(|i| Integers::quantize(format, place.mat(&values, i))).collect();
+        drop(values);
+        self.set_integers(integers);
+    }
+
+    /// Takes its matrices as integers.
+    pub fn set_integers(&mut self, integers: Vec<Integers>) {
+        let place = self.matrix.expect("only matrices are held as integers");
+        assert_eq!(integers.len(), place.count, "{}: as many matrices as it has", self.name);
+        for matrix in &integers {
+            let shape = (matrix.outputs(), matrix.inputs());
+            assert_eq!(shape, (place.outputs, place.inputs), "{}: the shape of its matrices", self.name);
+        }
+        (self.data, self.encoded, self.storage) = (Vec::new(), Vec::new(), &F32);
+        self.integers = integers.into_iter().map(Arc::new).collect();
+    }
+
     /// Its values, however they are held.
     pub fn read(&self) -> Cow<'_, [f32]> {
+        if let (Some(place), false) = (self.matrix, self.integers.is_empty()) {
+            return Cow::Owned(place.values(self.integers.iter().map(|matrix| matrix.read())));
+        }
         if self.encoded.is_empty() {
             return Cow::Borrowed(&self.data);
         }
@@ -53,7 +152,7 @@ impl Param {
 
     /// Rounds its values to those of a storage, and holds them so where that is possible.
     pub fn set_storage(&mut self, storage: &'static dyn Storage) {
-        if storage.key() == self.storage.key() {
+        if storage.key() == self.storage.key() && self.integers.is_empty() {
             return;
         }
         let encoded = storage.encode(&self.read());
@@ -63,8 +162,8 @@ impl Param {
     /// Takes values in a storage.
     pub fn fill(&mut self, storage: &'static dyn Storage, encoded: Vec<u8>) {
         assert_eq!(encoded.len(), storage.bytes(self.count()), "{}: as many bytes as its shape needs", self.name);
-        self.storage = storage;
-        if self.matrix && storage.key() != F32.key() {
+        (self.storage, self.integers) = (storage, Vec::new());
+        if self.matrix.is_some() && storage.key() != F32.key() {
             (self.data, self.encoded) = (Vec::new(), encoded);
             return;
         }
@@ -76,12 +175,15 @@ impl Param {
     /// Takes values as f32.
     pub fn set_data(&mut self, data: Vec<f32>) {
         assert_eq!(data.len(), self.count(), "{}: as many values as its shape needs", self.name);
-        (self.data, self.encoded, self.storage) = (data, Vec::new(), &F32);
+        (self.data, self.encoded, self.storage, self.integers) = (data, Vec::new(), &F32, Vec::new());
     }
 
     /// Bytes that its values take where it is saved.
     pub fn bytes(&self) -> usize {
-        self.storage.bytes(self.count())
+        match &*self.integers {
+            [] => self.storage.bytes(self.count()),
+            integers => integers.iter().map(|matrix| matrix.format().bytes(matrix.outputs(), matrix.inputs())).sum(),
+        }
     }
 }
 
@@ -89,12 +191,20 @@ impl Param {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ParamId(pub(crate) usize);
 
+/// Sees what enters products with weights, for statistics of activations.
+pub trait Observer: Send + Sync {
+    /// The rows that are multiplied with a matrix of a parameter. A parameter whose outputs are computed in parts shows
+    /// its rows once.
+    fn inputs(&self, weight: ParamId, matrix: usize, x: Mat<'_>);
+}
+
 /// All parameters of a network, in the order in which they were made.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Params {
     list: Vec<Param>,
     /// Grows whenever values may have changed.
     version: u64,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Params {
@@ -106,13 +216,23 @@ impl Params {
     /// The values of a parameter, where it is held as f32.
     pub fn floats(&self, id: ParamId) -> Option<&[f32]> {
         let param = &self.list[id.0];
-        param.encoded.is_empty().then_some(&*param.data)
+        (param.encoded.is_empty() && param.integers.is_empty()).then_some(&*param.data)
+    }
+
+    /// A parameter.
+    pub fn param(&self, id: ParamId) -> &Param {
+        &self.list[id.0]
     }
 
     /// The rows of a matrix of a width that begin with `first`, however it is held.
     pub fn read_rows(&self, id: ParamId, width: usize, first: usize, count: usize) -> Cow<'_, [f32]> {
         let range = first * width..(first + count) * width;
         let param = &self.list[id.0];
+        if let [integers] = &*param.integers {
+            let mut values = vec![0.0; range.len()];
+            values.chunks_exact_mut(width).enumerate().for_each(|(i, row)| integers.row(first + i, row));
+            return Cow::Owned(values);
+        }
         if param.encoded.is_empty() {
             return Cow::Borrowed(&param.data[range]);
         }
@@ -122,14 +242,26 @@ impl Params {
         Cow::Owned(values)
     }
 
+    /// Shows an observer what enters a product.
+    pub(crate) fn observe(&self, weight: ParamId, matrix: usize, x: Mat<'_>) {
+        if let Some(observer) = &self.observer {
+            observer.inputs(weight, matrix, x);
+        }
+    }
+
+    /// Who sees what enters products from here on.
+    pub(crate) fn set_observer(&mut self, observer: Option<Arc<dyn Observer>>) {
+        self.observer = observer;
+    }
+
     /// Where a parameter stands among all.
     pub fn position(&self, id: ParamId) -> usize {
         id.0
     }
 
     /// Says which parameters are matrices, which can be held in any storage.
-    pub(crate) fn set_matrices(&mut self, ids: impl IntoIterator<Item = ParamId>) {
-        ids.into_iter().for_each(|id| self.list[id.0].matrix = true);
+    pub(crate) fn set_matrices(&mut self, matrices: impl IntoIterator<Item = (ParamId, Place)>) {
+        matrices.into_iter().for_each(|(id, place)| self.list[id.0].matrix = Some(place));
     }
 
     /// The values of a parameter, however it is held.
@@ -137,7 +269,7 @@ impl Params {
         self.list[id.0].read()
     }
 
-    /// Gives the memory of a parameter back; its values are gone.
+    /// Gives the memory of a parameter back; its values are gone, but for integers, which products read as they are.
     pub(crate) fn forget(&mut self, id: ParamId) {
         self.list[id.0].data = Vec::new();
         self.list[id.0].encoded = Vec::new();
@@ -318,7 +450,16 @@ impl Builder {
         let id = ParamId(self.params.list.len());
         assert!(self.ids.insert(name.clone(), id).is_none(), "two parameters of the name {name}");
         let shape = shape.to_vec();
-        self.params.list.push(Param { name, shape, data, storage: &F32, encoded: Vec::new(), matrix: false });
+        self.params.list.push(Param {
+            name,
+            shape,
+            data,
+            storage: &F32,
+            encoded: Vec::new(),
+            integers: Vec::new(),
+            activations: Activations::Int8,
+            matrix: None,
+        });
         id
     }
 

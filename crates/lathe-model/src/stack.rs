@@ -10,6 +10,7 @@
 use crate::build::{self, Site};
 use crate::layer::{Layer, LayerState, Pass, Saved, Stream, remember};
 use crate::linear::Matrix;
+use crate::observe::{Observe, Turn};
 use crate::params::{Builder, Grads, ParamId, Params};
 use lathe_core::{Block, Frame};
 use lathe_ops::Precision;
@@ -101,12 +102,22 @@ impl Stack {
             let mask = x.mask.clone();
             let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), ..*pass };
             let (y, kept) = forward(slot, &mixture(s), &here, &x, state);
+            if pass.context.get::<Observe>().is_some() {
+                pass.reports.add(Turn::new(s, here.rows(), &x.hidden, &y.hidden));
+            }
             if pass.keep {
                 saved.push((kept, x.len));
             }
             x = y;
         }
         (x, saved)
+    }
+
+    /// What leaves a slot of one option.
+    pub fn run_slot(&self, slot: usize, pass: &Pass<'_>, x: &Stream, state: &mut LayerState) -> Stream {
+        let mask = x.mask.clone();
+        let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), ..*pass };
+        forward(&self.slots[slot], &Mixture::Hard(0), &here, x, state).0
     }
 
     /// The gradient of what entered the first slot, and for each slot those of the weights of a soft mixture. Adds

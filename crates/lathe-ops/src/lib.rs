@@ -16,6 +16,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod flops;
 pub mod gemm;
+pub mod integers;
 pub mod linear;
 pub mod loss;
 pub mod mixture;

@@ -5,7 +5,7 @@
 //! values of their group, in the same bytes. Numbers are little endian, as safetensors has them.
 
 mod bf16;
-mod f16;
+pub(crate) mod f16;
 // A module named f32 would hide the type.
 #[path = "storage/f32.rs"]
 mod single;

@@ -1,39 +1,13 @@
 //! What can go wrong in profiling and searching.
 
-use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use lathe_core::Fault;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that could not be read or written.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// A table, a record or a measurement that is not as it should be: exit code 1.
-    #[error("{place}: found {found}; expected {expected}")]
-    Data {
-        /// File, and where in it.
-        place: String,
-        /// What is there.
-        found: String,
-        /// What would be accepted.
-        expected: String,
-    },
-    /// A setting that is not accepted: exit code 2.
-    #[error("{place}: found {found}; expected {expected}")]
-    Setting {
-        /// Flag or key.
-        place: String,
-        /// What was given.
-        found: String,
-        /// What would be accepted.
-        expected: String,
-    },
+    /// A file, a table, a record, a measurement or a setting.
+    #[error(transparent)]
+    Fault(#[from] Fault),
     /// Training.
     #[error(transparent)]
     Train(Box<lathe_train::Error>),
@@ -64,26 +38,12 @@ impl Error {
     /// Whether settings or a model are wrong, rather than that a run failed.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Setting { .. } => true,
+            Self::Fault(fault) => fault.is_usage(),
             Self::Model(error) => error.is_usage(),
             Self::Train(error) => error.is_usage(),
-            Self::Io { .. } | Self::Data { .. } | Self::Graph(_) => false,
+            Self::Graph(_) => false,
         }
     }
-
-    /// An error of the system at a file.
-    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_path_buf();
-        |error| Self::Io { path, error }
-    }
-
-    /// Data that is not as it should be.
-    pub fn data(place: impl Display, found: impl Display, expected: impl Display) -> Self {
-        Self::Data { place: place.to_string(), found: found.to_string(), expected: expected.to_string() }
-    }
-
-    /// A setting that is not accepted.
-    pub fn setting(place: impl Display, found: impl Display, expected: impl Display) -> Self {
-        Self::Setting { place: place.to_string(), found: found.to_string(), expected: expected.to_string() }
-    }
 }
+
+lathe_core::fault_constructors!(Error);

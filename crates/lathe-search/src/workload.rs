@@ -23,8 +23,27 @@ pub enum Mode {
     Infer,
     /// T tokens, one at a time with the cache, from an empty prompt.
     Decode,
+    /// T tokens of a prompt into an empty cache in one pass, logits of the last one alone, as programs that chat need them.
+    Prompt,
     /// One whole step on random tokens: forward, cross-entropy, backward, AdamW.
     Train,
+}
+
+impl Mode {
+    /// Its name in files and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Infer => "infer",
+            Self::Decode => "decode",
+            Self::Prompt => "prompt",
+            Self::Train => "train",
+        }
+    }
+
+    /// Whether it is a part of writing a text, which begins with an empty cache.
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Decode | Self::Prompt)
+    }
 }
 
 /// What a model with a memory has of the tokens before.
@@ -81,6 +100,7 @@ impl fmt::Display for Workload {
         let mode = match self.mode {
             Mode::Infer => "inference",
             Mode::Decode => "decoding one token at a time",
+            Mode::Prompt => "reading a prompt",
             Mode::Train => "training",
         };
         write!(f, "{mode}, batch {}", self.batch)?;
@@ -109,8 +129,8 @@ impl Workload {
             frame.mem_len = 0;
         }
         frame.check()?;
-        if self.mode == Mode::Decode && !frame.backbone.causal() {
-            let found = format!("decode for a {}", frame.backbone.key());
+        if self.mode.writes() && !frame.backbone.causal() {
+            let found = format!("{} for a {}", self.mode.name(), frame.backbone.key());
             return Err(Error::setting("mode", found, "infer or train: it does not write text token by token"));
         }
         let model = Model::new(frame, model.blocks.clone())?;
@@ -158,6 +178,13 @@ impl Workload {
                 network.freeze();
                 Box::new(move || decode(&network, &ids, batch, len))
             }
+            Mode::Prompt => {
+                network.freeze();
+                Box::new(move || {
+                    let mut state = network.init_cache(batch, len, &network.init_memory(batch));
+                    network.last_logits(&Input::tokens(&ids, batch), &mut state);
+                })
+            }
             Mode::Train => {
                 let task = tasks::find("", &network.model).expect("a model that can be trained");
                 let mut optimizer = adamw(network.params());
@@ -203,10 +230,10 @@ impl Workload {
         }
         bench.freeze();
         let carried = frame.has_memory();
-        let cached = self.mode == Mode::Decode || carried && self.memory == Memory::Cached;
+        let cached = self.mode.writes() || carried && self.memory == Memory::Cached;
         let mut state = bench.state(batch, len, cached);
-        // Without a memory each pass begins with nothing, and decoding with an empty cache.
-        let anew = !carried || self.mode == Mode::Decode;
+        // Without a memory each pass begins with nothing, and what writes with an empty cache.
+        let anew = !carried || self.mode.writes();
         Ok(Box::new(move || {
             if anew {
                 state = bench.state(batch, len, cached);

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::data::{Sequence, Specials};
 use crate::data::{Tokenizer, Tokens};
 use crate::language::{Judge, Language, Tally};
+use lathe_core::Frame;
 use lathe_model::{Input, Network, Targets};
 use lathe_ops::loss::IGNORE;
 use serde::{Deserialize, Serialize};
@@ -56,12 +57,43 @@ pub struct Options<'a> {
     pub specials: &'a Specials,
     /// Tokens of the tokenizer.
     pub vocab: u32,
+    /// Without a memory: tokens of a window; 0 for the model's max_len.
+    pub window: usize,
+    /// What looks on.
+    pub onlooker: Option<&'a dyn Onlooker>,
+}
+
+/// Something that is shown every window of an evaluation, such as a model to compare with.
+pub trait Onlooker {
+    /// Tokens, what is to be told, and what the model makes of them.
+    fn window(&self, window: &Window<'_>) -> Result<()>;
+}
+
+/// A window of an evaluation.
+pub struct Window<'a> {
+    /// [B, T]
+    pub ids: &'a [u32],
+    /// B
+    pub batch: usize,
+    /// [B, T]: what is scored at each place, [`IGNORE`] for nothing.
+    pub targets: &'a [u32],
+    /// [B * T, D]: the model's last hidden states.
+    pub hidden: &'a [f32],
+    /// Whether the sequences begin here; else they go on after the window before.
+    pub begins: bool,
 }
 
 impl<'a> Options<'a> {
     /// All of a text, with this tokenizer.
     pub fn new(tokenizer: &'a Tokenizer) -> Self {
-        Self { context: 0, limit: 0, language: None, specials: tokenizer.specials(), vocab: tokenizer.vocab() }
+        let (specials, vocab) = (tokenizer.specials(), tokenizer.vocab());
+        Self { context: 0, limit: 0, language: None, specials, vocab, window: 0, onlooker: None }
+    }
+
+    /// Tokens of a window of a model.
+    pub fn window_of(&self, frame: &Frame) -> usize {
+        let most = frame.window() as usize;
+        if self.window == 0 || frame.has_memory() { most } else { self.window.min(most) }
     }
 }
 
@@ -79,7 +111,7 @@ pub fn evaluate(
     let carried = frame.has_memory();
     let all = tokens.len().saturating_sub(1);
     let total = if options.limit == 0 { all } else { all.min(options.limit) };
-    let window = frame.window() as usize;
+    let window = options.window_of(frame);
     let context = if carried { 0 } else { options.context.min(window - 1) };
     let mut score = Score { nats: 0.0, kinds: options.language.map(Kinds::new) };
     if let Some(kinds) = &mut score.kinds
@@ -103,12 +135,16 @@ pub fn evaluate(
         let mut targets = ids[1..].to_vec();
         targets[..before].fill(IGNORE);
         ids.pop();
-        let losses = match &mut memory {
-            Some(memory) => network.loss(&Input::tokens(&ids, 1), &Targets(&targets), memory),
-            None => {
-                network.loss(&Input::tokens(&ids, together), &Targets(&targets), &mut network.init_memory(together))
-            }
+        let input = Input::tokens(&ids, together);
+        let hidden = match &mut memory {
+            Some(memory) => network.hidden(&input, memory),
+            None => network.hidden(&input, &mut network.init_memory(together)),
         };
+        let losses = network.loss_of(&hidden, &Targets(&targets));
+        if let Some(onlooker) = options.onlooker {
+            let begins = !carried || done == 0;
+            onlooker.window(&Window { ids: &ids, batch: together, targets: &targets, hidden: &hidden, begins })?;
+        }
         score.add(&targets[before..], &losses[before..]);
         done += (together * len) as u64;
     }
@@ -131,7 +167,8 @@ const DOCUMENTS: usize = 32;
 /// Scores documents one by one, each from its own beginning; `watch` hears how many are done.
 pub fn evaluate_documents(
     network: &Network,
-    documents: &mut dyn Iterator<Item = Result<Sequence>>,
+    documents: &mut dyn Iterator<Item = lathe_text::Result<Sequence>>,
+    onlooker: Option<&dyn Onlooker>,
     watch: &mut dyn FnMut(u64),
 ) -> Result<Evaluation> {
     let (mut nats, mut targets, mut bytes, mut done) = (0.0, 0u64, 0u64, 0u64);
@@ -141,7 +178,7 @@ pub fn evaluate_documents(
         let longest = waiting.iter().chain(&next).map(|sequence| sequence.ids.len()).max().unwrap_or(0);
         let full = waiting.len() == DOCUMENTS || longest * (waiting.len() + 1) > AT_ONCE;
         if !waiting.is_empty() && (next.is_none() || full) {
-            nats += score_documents(network, &waiting);
+            nats += score_documents(network, &waiting, onlooker)?;
             targets += waiting.iter().map(|sequence| sequence.targets() as u64).sum::<u64>();
             bytes += waiting.iter().map(|sequence| sequence.target_bytes).sum::<u64>();
             done += waiting.len() as u64;
@@ -165,7 +202,7 @@ pub fn evaluate_documents(
 }
 
 /// Nats of all next tokens of some documents, side by side with padding behind, which nothing sees.
-fn score_documents(network: &Network, documents: &[Sequence]) -> f64 {
+fn score_documents(network: &Network, documents: &[Sequence], onlooker: Option<&dyn Onlooker>) -> Result<f64> {
     let len = documents.iter().map(Sequence::targets).max().unwrap_or(0);
     let window = network.model.frame.window() as usize;
     let row = |sequence: &Sequence, first: usize, fill: u32| -> Vec<u32> {
@@ -184,10 +221,15 @@ fn score_documents(network: &Network, documents: &[Sequence]) -> f64 {
             rows.iter().flat_map(|row| row[first..len.min(first + window)].to_vec()).collect()
         };
         let (ids, targets) = (part(&ids), part(&targets));
-        let losses = network.loss(&Input::tokens(&ids, batch), &Targets(&targets), &mut state);
+        let hidden = network.hidden(&Input::tokens(&ids, batch), &mut state);
+        let losses = network.loss_of(&hidden, &Targets(&targets));
+        if let Some(onlooker) = onlooker {
+            let window = Window { ids: &ids, batch, targets: &targets, hidden: &hidden, begins: first == 0 };
+            onlooker.window(&window)?;
+        }
         nats += losses.iter().copied().map(f64::from).sum::<f64>();
     }
-    nats
+    Ok(nats)
 }
 
 struct Score<'a> {

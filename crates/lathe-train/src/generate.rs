@@ -64,15 +64,15 @@ impl<'a> Generator<'a> {
             self.began = self.tokens.len() - segment.div_ceil(2);
             self.seen = self.began;
         }
-        let mut logits = None;
-        while self.seen < self.tokens.len() {
-            let end = self.tokens.len().min(self.seen + segment);
-            logits = Some(self.network.logits(&Input::tokens(&self.tokens[self.seen..end], 1), &mut self.state));
-            self.seen = end;
+        // A prompt goes through the stack in as few passes as it can, and only its last token through the output layer.
+        while self.tokens.len() - self.seen > segment {
+            let part = &self.tokens[self.seen..self.seen + segment];
+            self.network.hidden(&Input::tokens(part, 1), &mut self.state);
+            self.seen += segment;
         }
-        let logits = logits.expect("the last token is new");
-        let vocab = frame.vocab as usize;
-        let next = self.sampling.choose(&logits[logits.len() - vocab..], &self.tokens, &mut self.rng);
+        let logits = self.network.last_logits(&Input::tokens(&self.tokens[self.seen..], 1), &mut self.state);
+        self.seen = self.tokens.len();
+        let next = self.sampling.choose(&logits, &self.tokens, &mut self.rng);
         self.tokens.push(next);
         next
     }

@@ -1,20 +1,22 @@
-//! From text to a trained model: data and tokenizers, a built-in language, training that survives being killed,
-//! evaluation and generation.
+//! From tokens to a trained model: batches, tasks, training that survives being killed, evaluation and generation.
 //!
 //! [`settings`] says what a run is, [`run`] does it; [`evaluate`] and [`generate`] use what it gave.
 
+pub mod against;
 pub mod checkpoint;
 pub mod data;
+pub mod divergence;
 mod error;
 pub mod evaluate;
 pub mod generate;
 mod gradient;
-pub mod language;
 pub mod metrics;
 pub mod optimizer;
 pub mod recipes;
 pub mod resumable;
+pub mod rounding;
 pub mod run;
+mod sampler;
 pub mod schedule;
 pub mod settings;
 pub mod tasks;
@@ -22,3 +24,4 @@ mod tensorboard;
 pub mod texts;
 
 pub use error::{Error, Result};
+pub use lathe_text::language;

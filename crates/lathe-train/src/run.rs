@@ -18,6 +18,7 @@ use crate::language::Language;
 use crate::metrics::{ExpertRecord, Metrics, StepRecord};
 use crate::optimizer::Optimizer;
 use crate::resumable::{self, Next, Resumable};
+use crate::rounding::Rounding;
 use crate::schedule::Schedule;
 use crate::settings::{self, ModelEntry, Settings};
 use crate::tasks::{self, Batches, Cut, Task};
@@ -161,6 +162,7 @@ struct Run {
     len: u32,
     metrics: Metrics,
     grads: Grads,
+    rounding: Option<Rounding>,
     state: TrainState,
     /// Since this process works on it, and the seconds before.
     began: (Instant, f64),
@@ -215,6 +217,7 @@ impl Run {
             folder: folder.into(),
             language: language_of(scored, &texts.tokenizer),
             grads: Grads::new(state.network.params()),
+            rounding: Rounding::new(&settings, &state.network)?,
             metrics: Metrics::open(folder, settings.tensorboard)?,
             settings,
             schedule,
@@ -273,6 +276,9 @@ impl Run {
             stopped_early,
             out: self.folder.display().to_string(),
         };
+        if let Some(rounding) = &self.rounding {
+            rounding.finish(&mut self.state.network);
+        }
         folder::save(&self.state.network, &self.folder)?;
         self.texts.tokenizer.save(&self.folder)?;
         resumable::end(&self.folder, &outcome)?;
@@ -315,7 +321,12 @@ impl Run {
         let TrainState { network, optimizer, states, recent, progress } = &mut self.state;
         let step = progress.step + 1;
         let batch = self.batches.batch(u64::from(progress.step))?;
-        let (loss, experts) = gradient(network, self.task, states, &batch, &self.settings, step, &mut self.grads);
+        let mut gradient =
+            |network: &mut Network| gradient(network, self.task, states, &batch, &self.settings, step, &mut self.grads);
+        let (loss, experts) = match &self.rounding {
+            Some(rounding) => rounding.with(network, gradient),
+            None => gradient(network),
+        };
         let lr = self.schedule.rate(step);
         if step == 1 {
             progress.first_loss = loss;
@@ -355,10 +366,14 @@ impl Run {
         Ok(())
     }
 
-    fn score(&self, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
+    fn score(&mut self, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
         let options = Options { limit, language: self.language.as_ref(), ..Options::new(&self.texts.tokenizer) };
         let mut watch = |done, total| watch(Event::Evaluating(done, total));
-        self.task.evaluate(&self.state.network, tokens, &options, &mut watch)
+        let mut evaluate = |network: &mut Network| self.task.evaluate(network, tokens, &options, &mut watch);
+        match &self.rounding {
+            Some(rounding) => rounding.with(&mut self.state.network, evaluate),
+            None => evaluate(&mut self.state.network),
+        }
     }
 
     /// An evaluation on the way. Returns whether it is the best so far.

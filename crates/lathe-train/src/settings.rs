@@ -104,6 +104,9 @@ settings! {
     clip: f64 = 1.0, KeyKind::Real(0.0, 1e9), "longest gradient; 0 for no limit [1]";
     balance: f64 = 0.01, KeyKind::Real(0.0, 1e3), "weight of the balance loss of experts [0.01]";
     precision: String = "f32", WORD, "precision of products: f32 or bf16 [f32]";
+    quantize: String = "", WORD, "train for integer weights of blocks: int8, int6_g64, int4_g32, with _offset, ... [floats]";
+    quantize_output: String = "int8", WORD, "with quantize: what embedding and output layer become, or none [int8]";
+    quantize_activations: bool = false, KeyKind::Flag, "with quantize: round activations to 8 bits, too [false]";
     eval_every: u32 = 0u32, COUNT, "steps between evaluations [a tenth of all]";
     eval_tokens: u32 = 1u32 << 16, COUNT, "most tokens of an evaluation before the last, 0 for all [65536]";
     patience: u32 = 0u32, COUNT, "stop after so many evaluations without a better one, and give the best model [never]";

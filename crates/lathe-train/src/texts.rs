@@ -49,7 +49,7 @@ pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
 }
 
 /// The tokenizer that settings name: the one of the weights to begin with, where there is no other word.
-fn tokenizer_of(settings: &Settings) -> Result<TokenizerSpec> {
+fn tokenizer_of(settings: &Settings) -> lathe_text::Result<TokenizerSpec> {
     let of_init = match settings.init.as_str() {
         "" => None,
         init => Tokenizer::file_of(Path::new(init))?,

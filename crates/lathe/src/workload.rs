@@ -31,6 +31,7 @@ pub struct WorkloadArgs {
 enum Mode {
     Infer,
     Decode,
+    Prompt,
     Train,
 }
 
@@ -48,6 +49,7 @@ impl WorkloadArgs {
             mode: match self.mode {
                 Mode::Infer => workload::Mode::Infer,
                 Mode::Decode => workload::Mode::Decode,
+                Mode::Prompt => workload::Mode::Prompt,
                 Mode::Train => workload::Mode::Train,
             },
             batch: self.batch,

@@ -12,7 +12,7 @@ use lathe_search::workload::{Memory, Mode, Workload};
 pub fn conformance(measurer: &dyn Measurer, registry: &Registry) {
     let small = model("gpt2", "(sf)x1", 32, registry);
     let relative = model("transformer_xl", "(sf)x1", 32, registry);
-    for mode in [Mode::Infer, Mode::Decode, Mode::Train] {
+    for mode in [Mode::Infer, Mode::Decode, Mode::Prompt, Mode::Train] {
         for model in [&small, &relative] {
             let workload = Workload { mode, batch: 2, ..Workload::default() };
             plain(&measure(measurer, model, &workload, false));

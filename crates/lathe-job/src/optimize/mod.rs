@@ -35,7 +35,7 @@ mod stages;
 pub use measured::{Measured, Sweep};
 pub use options::with_head_width;
 pub use outcome::{Outcome, Rival, Side, run};
-pub use pair::Pair;
+pub use pair::{Pair, measure_trained};
 pub use plan::{Asked, Plan, Target, steps_within};
 pub use race::{Chosen, Runner, Whole};
 pub use repeat::{Repeated, Spread};

@@ -197,6 +197,7 @@ impl Sublayer for FfnLayer {
         if !pass.keep && !self.gated {
             let act = self.act;
             self.up[0].forward_finish(pass.params, input, &mut h, |h| activation::row(act, h));
+            pass.show(&self.down, &h);
             self.down.forward(pass.params, &h, &mut out);
             return (out, Box::new(()));
         }
@@ -208,6 +209,7 @@ impl Sublayer for FfnLayer {
             self.up[0].forward_act(pass.params, input, self.act, &mut h, &mut a);
         }
         self.dropout(pass).apply(&mut a);
+        pass.show(&self.down, &a);
         self.down.forward(pass.params, &a, &mut out);
         (out, Box::new(FfnSaved { h }))
     }
@@ -262,6 +264,7 @@ impl Sublayer for FfnLayer {
     fn units(&self) -> Vec<Units> {
         let repeats = if self.gated && self.up.len() == 1 { 2 } else { 1 };
         let up = self.up.iter().flat_map(|linear| Slice::outputs(linear, repeats, 1));
-        vec![Units { knob: "inner", count: self.inner, slices: up.chain([Slice::inputs(&self.down, 1, 1)]).collect() }]
+        let slices = up.chain([Slice::inputs(&self.down, 1, 1)]).collect();
+        vec![Units { knobs: vec![("inner", 1)], count: self.inner, slices }]
     }
 }

@@ -149,7 +149,8 @@ impl BuildBlock for Moe {
         };
         let up = experts_of("moe.c_fc", d, if gated { 2 * inner } else { inner }, deviation);
         let down = experts_of("moe.c_proj", inner, d, site.style.output_deviation);
-        let gate = Linear::new(gate, None, Layout::InOut, d, experts);
+        let mut gate = Linear::new(gate, None, Layout::InOut, d, experts);
+        gate.matrix.set_exact(); // a rounded gate would choose other experts
         let (renormalise, act, salt) = (block.get(RENORMALISE) == Some(1), ffn::act(frame.activation), site.salt(3));
         site.residual(MoeLayer { gate, up, down, experts, top_k, inner, act, gated, renormalise, salt }, norm)
     }
@@ -253,6 +254,6 @@ impl Sublayer for MoeLayer {
         let weights = [self.up.matrix.weight(), self.down.matrix.weight()];
         let slices = weights.into_iter().chain(biases).map(|param| whole(param, 0));
         let slices = slices.chain([whole(self.gate.matrix.weight(), 1)]).collect();
-        vec![Units { knob: "experts", count: self.experts, slices }]
+        vec![Units { knobs: vec![("experts", 1)], count: self.experts, slices }]
     }
 }

@@ -245,7 +245,8 @@ pub fn uniform(model: &Model) -> Option<Uniform> {
 }
 
 /// The `config.json` of a model: with the keys of `transformers` where it has such a model.
-pub(super) fn write(model: &Model, storage: &dyn Storage) -> String {
+/// `quantised`: its weights are integers, which nothing else reads.
+pub(super) fn write(model: &Model, storage: &dyn Storage, quantised: bool) -> String {
     let spec = model.spec();
     let own = spec.iter().map(|(name, value)| {
         let value = match value {
@@ -265,6 +266,10 @@ pub(super) fn write(model: &Model, storage: &dyn Storage) -> String {
         }
         None => json!({"model_type": "lathe"}),
     };
+    if quantised {
+        // transformers refuses methods that it does not know, rather than to take codes for weights.
+        config["quantization_config"] = json!({"quant_method": "lathe"});
+    }
     config["lathe"] = own.collect::<Map<_, _>>().into();
     let mut text = serde_json::to_string_pretty(&config).expect("names and numbers can be written");
     text.push('\n');

@@ -10,6 +10,7 @@
 
 mod config;
 mod gguf;
+mod integers;
 mod tensors;
 mod weights;
 
@@ -190,17 +191,16 @@ pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
     // Everything that headers say is checked before the first weight is read.
     let frame = &network.model.frame;
     let family = build::of_backbone(frame.backbone);
-    let mut names = Vec::new();
+    let (mut names, mut known) = (Vec::new(), HashSet::new());
     for param in network.params().iter() {
         let other = || family.other_names(&param.name).into_iter().find(|other| weights.has(other));
         let name = match weights.has(&param.name) {
             true => param.name.clone(),
             false => other().unwrap_or_else(|| param.name.clone()),
         };
-        weights.check(&name, &param.shape)?;
+        known.extend(weights.check(&name, param)?);
         names.push(name);
     }
-    let known: HashSet<&str> = names.iter().map(String::as_str).collect();
     weights.check_names(|name| known.contains(name) || family.is_needless(name, frame))?;
     for (param, name) in network.params_mut().zip(&names) {
         weights.fill(name, param)?;
@@ -211,13 +211,19 @@ pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
 /// Saves a network as a folder, over what it may hold of a model.
 pub fn save(network: &Network, folder: &Path) -> Result<(), FolderError> {
     std::fs::create_dir_all(folder).map_err(|error| FolderError::Io { file: folder.into(), error })?;
-    fn tensor(param: &Param) -> Tensor<'_> {
+    fn tensors(param: &Param) -> Vec<Tensor<'_>> {
+        if !param.integers().is_empty() {
+            return integers::tensors(param);
+        }
         let values = Values::Stored(param.storage(), param.read());
-        Tensor { name: param.name.clone(), shape: param.shape.clone(), values }
+        vec![Tensor { name: param.name.clone(), shape: param.shape.clone(), values }]
     }
-    write_tensors(&folder.join(WEIGHTS), &network.params().iter().map(tensor).collect::<Vec<_>>())?;
+    let notes = network.params().iter().filter_map(integers::note);
+    let tensors: Vec<_> = network.params().iter().flat_map(tensors).collect();
+    tensors::write_tensors_with(&folder.join(WEIGHTS), &tensors, notes)?;
     // What most of it is stored as.
     let largest = network.params().iter().max_by_key(|param| param.count());
-    let config = config::write(&network.model, largest.map_or(&F32, |param| param.storage()));
+    let quantised = network.params().iter().any(|param| !param.integers().is_empty());
+    let config = config::write(&network.model, largest.map_or(&F32, |param| param.storage()), quantised);
     tensors::write_aside(&folder.join(CONFIG), |out| out.write_all(config.as_bytes()))
 }

@@ -87,6 +87,22 @@ impl TensorFile {
         self.header.info(name).is_some()
     }
 
+    /// What the header says beside the tensors.
+    pub(super) fn note(&self, key: &str) -> Option<&str> {
+        self.header.metadata().as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// An error unless there is a tensor of this name, type and shape.
+    pub(super) fn expect(&self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<()> {
+        let expected = format!("{shape:?}");
+        let info = self.info(name, dtype, &expected)?;
+        if info.shape != shape {
+            let (file, tensor, found) = (self.path.clone(), name.to_string(), format!("{:?}", info.shape));
+            return Err(FolderError::Shape { file, tensor, found, expected });
+        }
+        Ok(())
+    }
+
     /// The storage of a tensor, and its bytes: of this shape, in any type that weights are stored in, all of it finite.
     pub(super) fn weights(&mut self, name: &str, shape: &[usize]) -> Result<(&'static dyn Storage, Vec<u8>)> {
         let storage = self.check(name, shape)?;
@@ -157,10 +173,17 @@ impl TensorFile {
     }
 
     /// The bytes of a tensor that exists.
-    fn bytes(&mut self, name: &str) -> Result<Vec<u8>> {
+    pub(super) fn bytes(&mut self, name: &str) -> Result<Vec<u8>> {
         let (start, end) = self.header.info(name).map_or((0, 0), |info| info.data_offsets);
-        let mut bytes = vec![0; end - start];
-        let place = SeekFrom::Start(self.start + start as u64);
+        self.read(name, 0..end - start)
+    }
+
+    /// Some of the bytes of a tensor that exists.
+    pub(super) fn read(&mut self, name: &str, range: std::ops::Range<usize>) -> Result<Vec<u8>> {
+        let (start, end) = self.header.info(name).map_or((0, 0), |info| info.data_offsets);
+        assert!(range.end <= end - start, "{name}: bytes that it has");
+        let mut bytes = vec![0; range.len()];
+        let place = SeekFrom::Start(self.start + (start + range.start) as u64);
         let read = self.file.seek(place).and_then(|_| self.file.read_exact(&mut bytes));
         read.map_err(|error| FolderError::Io { file: self.path.clone(), error })?;
         Ok(bytes)
@@ -190,40 +213,63 @@ pub enum Values<'a> {
     F32(&'a [f32]),
     /// To be stored as something else.
     Stored(&'static dyn Storage, std::borrow::Cow<'a, [f32]>),
+    /// As they are in the file.
+    Bytes(Dtype, Vec<u8>),
 }
 
 impl Values<'_> {
-    fn storage(&self) -> &'static dyn Storage {
+    fn dtype(&self) -> Dtype {
         match self {
-            Self::F32(_) => &F32,
-            Self::Stored(storage, _) => *storage,
+            Self::F32(_) => Dtype::F32,
+            Self::Stored(storage, _) => match storage.dtype() {
+                "BF16" => Dtype::BF16,
+                "F16" => Dtype::F16,
+                _ => Dtype::F32,
+            },
+            Self::Bytes(dtype, _) => *dtype,
         }
     }
 
-    fn all(&self) -> &[f32] {
+    fn bytes(&self) -> usize {
         match self {
-            Self::F32(values) => values,
-            Self::Stored(_, values) => values,
+            Self::F32(values) => F32.bytes(values.len()),
+            Self::Stored(storage, values) => storage.bytes(values.len()),
+            Self::Bytes(_, bytes) => bytes.len(),
         }
+    }
+
+    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let (storage, values): (&dyn Storage, &[f32]) = match self {
+            Self::Bytes(_, bytes) => return out.write_all(bytes),
+            Self::F32(values) => (&F32, values),
+            Self::Stored(storage, values) => (*storage, values),
+        };
+        values.chunks(PIECE).try_for_each(|values| out.write_all(&storage.encode(values)))
     }
 }
 
 /// Writes tensors.
 pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
+    write_tensors_with(path, tensors, [])
+}
+
+/// Writes tensors, and notes in the header.
+pub(super) fn write_tensors_with(
+    path: &Path,
+    tensors: &[Tensor<'_>],
+    notes: impl IntoIterator<Item = (String, String)>,
+) -> Result<()> {
     let mut end = 0;
     let infos = tensors.iter().map(|tensor| {
-        let (start, storage) = (end, tensor.values.storage());
-        end += storage.bytes(tensor.values.all().len());
-        let dtype = match storage.dtype() {
-            "BF16" => Dtype::BF16,
-            "F16" => Dtype::F16,
-            _ => Dtype::F32,
-        };
-        let info = TensorInfo { dtype, shape: tensor.shape.clone(), data_offsets: (start, end) };
+        let start = end;
+        end += tensor.values.bytes();
+        let info =
+            TensorInfo { dtype: tensor.values.dtype(), shape: tensor.shape.clone(), data_offsets: (start, end) };
         (tensor.name.clone(), info)
     });
     // transformers reads only files that say which framework's tensors they hold.
-    let format = HashMap::from([("format".to_string(), "pt".to_string())]);
+    let mut format = HashMap::from([("format".to_string(), "pt".to_string())]);
+    format.extend(notes);
     let header =
         Metadata::new(Some(format), infos.collect()).expect("values that fill their shapes, one after another");
     let mut header = serde_json::to_vec(&header).expect("names and numbers can be written");
@@ -231,13 +277,7 @@ pub fn write_tensors(path: &Path, tensors: &[Tensor<'_>]) -> Result<()> {
     write_aside(path, |out| {
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
-        for tensor in tensors {
-            let storage = tensor.values.storage();
-            for values in tensor.values.all().chunks(PIECE) {
-                out.write_all(&storage.encode(values))?;
-            }
-        }
-        Ok(())
+        tensors.iter().try_for_each(|tensor| tensor.values.write(out))
     })
 }
 

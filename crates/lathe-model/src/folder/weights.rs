@@ -1,6 +1,7 @@
 //! The weights of a folder: one file of tensors, or several that an index names.
 
 use super::tensors::{MAX_HEADER, TensorFile};
+use super::integers::IntegerTensors;
 use super::{FolderError, WEIGHTS};
 use crate::Param;
 use serde::Deserialize;
@@ -69,15 +70,18 @@ impl Weights {
         self.of(name).is_some()
     }
 
-    /// An error unless there is a tensor of this name and shape.
-    pub fn check(&self, name: &str, shape: &[usize]) -> Result<(), FolderError> {
-        match self.of(name) {
-            Some(file) => self.files[file].check(name, shape).map(|_| ()),
-            None => {
-                let (file, tensor, expected) = (self.path.clone(), name.into(), format!("F32 {shape:?}"));
-                Err(FolderError::Missing { file, tensor, expected })
-            }
+    /// An error unless there is a tensor of this name that a parameter can be filled with. Returns the names of all
+    /// tensors that it takes.
+    pub fn check(&self, name: &str, param: &Param) -> Result<Vec<String>, FolderError> {
+        let Some(file) = self.of(name) else {
+            let (file, tensor, expected) = (self.path.clone(), name.into(), format!("F32 {:?}", param.shape));
+            return Err(FolderError::Missing { file, tensor, expected });
+        };
+        if let Some(integers) = IntegerTensors::of(&self.files[file], name, param)? {
+            return integers.check(&self.files[file]);
         }
+        self.files[file].check(name, &param.shape)?;
+        Ok(vec![name.into()])
     }
 
     /// An error if there is a tensor that is not wanted.
@@ -94,6 +98,9 @@ impl Weights {
     /// Gives a parameter the values of a tensor that was checked, all of which must be finite.
     pub fn fill(&mut self, name: &str, param: &mut Param) -> Result<(), FolderError> {
         let file = self.of(name).unwrap_or(0);
+        if let Some(integers) = IntegerTensors::of(&self.files[file], name, param)? {
+            return integers.fill(&mut self.files[file], param);
+        }
         let (storage, bytes) = self.files[file].weights(name, &param.shape)?;
         param.fill(storage, bytes);
         Ok(())

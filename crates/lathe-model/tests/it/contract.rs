@@ -6,6 +6,7 @@ use lathe_model::derive::{self, Origin};
 use lathe_model::{BlockBench, Grads, Input, Mixture, Network, REGISTRY, SuperNet, Targets, Training, count, folder};
 use lathe_ops::buffer::Buf;
 use lathe_ops::loss::IGNORE;
+use lathe_ops::integers::{Activations, FORMATS};
 use lathe_ops::storage::STORAGES;
 
 const VOCAB: u32 = 11;
@@ -124,6 +125,25 @@ fn one_token_at_a_time_gives_what_the_whole_gives() {
             };
             close(&found, &expected, 1e-4, &format!("{}: token {t}", name(&model)));
         }
+    }
+}
+
+/// A prompt: all tokens into an empty cache, and the last one of each sequence through the output layer.
+#[test]
+fn the_last_token_alone_gives_its_logits() {
+    for model in cases().into_iter().filter(|model| model.frame.backbone.causal()) {
+        let network = network(&model, 1);
+        let (ids, _) = tokens(1);
+        let (input, vocab) = (Input::tokens(&ids, BATCH), VOCAB as usize);
+        let cache = || network.init_cache(BATCH, LEN, &network.init_memory(BATCH));
+        let (mut prompt, mut whole) = (cache(), cache());
+        let all = network.logits(&input, &mut whole);
+        let expected: Vec<f32> =
+            all.chunks_exact(LEN * vocab).flat_map(|rows| rows[(LEN - 1) * vocab..].to_vec()).collect();
+        close(&network.last_logits(&input, &mut prompt), &expected, 1e-5, &name(&model));
+        // What comes next finds the same cache.
+        let next = Input::tokens(&ids[..BATCH], BATCH);
+        close(&network.logits(&next, &mut prompt), &network.logits(&next, &mut whole), 1e-5, &name(&model));
     }
 }
 
@@ -334,6 +354,59 @@ fn caches_grow() {
             let found: Vec<f32> = (0..cache.len).map(|i| k.data[b * k.batch_stride + i * k.stride]).collect();
             let expected: Vec<f32> = all.iter().step_by(2).copied().collect();
             assert!(found == expected, "step {step}");
+        }
+    }
+}
+
+/// Weights as integers: saved and loaded alike, computed as the values they stand for, whole and token by token.
+#[test]
+fn integers_compute_as_what_they_stand_for() {
+    for (i, model) in cases().into_iter().enumerate() {
+        let format = FORMATS[i % FORMATS.len()];
+        let place = format!("{} {format}", name(&model));
+        let mut network = network(&model, 7);
+        network.set_format(format);
+        network.params_mut().for_each(|param| param.set_activations(Activations::Float));
+        let dir = tempfile::tempdir().unwrap();
+        folder::save(&network, dir.path()).unwrap();
+        let mut again = folder::load(dir.path(), &REGISTRY).unwrap_or_else(|error| panic!("{place}: {error}"));
+        for (a, b) in network.params().iter().zip(again.params().iter()) {
+            let held = a.place().is_some_and(|place| !place.exact);
+            assert_eq!(b.storage_key(), if held { format.key() } else { "f32".into() }, "{place}: {}", a.name);
+            assert_eq!(a.read(), b.read(), "{place}: {}", a.name);
+            assert!(!held || a.activations() == b.activations(), "{place}: {}", a.name);
+        }
+        let mut rounded = Network::new(model.clone(), 0).unwrap();
+        for (to, from) in rounded.params_mut().zip(network.params().iter()) {
+            to.set_data(from.read().into_owned());
+        }
+        let (ids, targets) = tokens(7);
+        let expected = logits(&rounded, &ids, BATCH);
+        close(&logits(&again, &ids, BATCH), &expected, 1e-4, &place);
+        // The gradients of activations and of weights are those of the values.
+        if model.frame.backbone.causal() {
+            let gradients = |network: &Network| {
+                let mut grads = Grads::new(network.params());
+                let training = Training { dropout_key: None, balance: 0.0, scale: 0.1 };
+                let input = Input::tokens(&ids, BATCH);
+                network.train(&input, &Targets(&targets), &mut network.init_memory(BATCH), &training, &mut grads);
+                grads.finish().concat()
+            };
+            close(&gradients(&again), &gradients(&rounded), 1e-3, &place);
+        }
+        // With rounded activations a token's outputs depend on no other token's, be they computed together or not.
+        again.params_mut().for_each(|param| param.set_activations(Activations::Int8));
+        again.freeze();
+        if model.frame.backbone.causal() && !model.frame.has_memory() {
+            let whole = logits(&again, &ids, BATCH);
+            let mut cached = again.init_cache(BATCH, 1, &again.init_memory(BATCH));
+            for t in 0..LEN {
+                let step: Vec<u32> = (0..BATCH).map(|b| ids[b * LEN + t]).collect();
+                let found = again.logits(&Input::tokens(&step, BATCH), &mut cached);
+                for (b, found) in found.chunks_exact(VOCAB as usize).enumerate() {
+                    close(found, &whole[(b * LEN + t) * VOCAB as usize..][..VOCAB as usize], 0.02, &place);
+                }
+            }
         }
     }
 }

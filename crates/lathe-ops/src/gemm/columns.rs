@@ -40,6 +40,7 @@ pub(super) fn run(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finis
                         pack::pack_b(b.rows_from(k0, kc).cols_from(col, n), kernel.nr, 1, buffer);
                         buffer.get()
                     }
+                    Rhs::Integers { .. } => unreachable!("integer weights have kernels of their own"),
                 };
                 let left = left[k0 * panels * LINE..][..kc * panels * LINE].chunks_exact(kc * LINE);
                 for (i, (left, (r0, rows))) in left.zip(pack::row_panels(m, kernel.mr)).enumerate() {

@@ -58,7 +58,7 @@ impl<'a> Mat<'a> {
     }
 
     /// Whether the entries of a row stand side by side.
-    pub(super) fn row_major(&self) -> bool {
+    pub(crate) fn row_major(&self) -> bool {
         self.col_stride == 1
     }
 

@@ -21,6 +21,7 @@ pub(crate) mod tiles;
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
 
+use crate::integers::{self, Activations, Integers};
 use crate::{Precision, flops, parallel, team};
 use kernel::Kernel;
 use std::cell::RefCell;
@@ -44,6 +45,9 @@ pub enum Rhs<'a> {
     Bf16(Mat<'a>),
     /// Packed once for many products.
     Packed(&'a Packed),
+    /// The transpose of integer weights: their outputs from `first` on, so many.
+    #[allow(missing_docs)]
+    Integers { w: &'a Integers, first: usize, outputs: usize, activations: Activations },
 }
 
 impl<'a> Rhs<'a> {
@@ -62,6 +66,7 @@ impl<'a> Rhs<'a> {
             Self::Mat(_) => Way::Sums,
             Self::Bf16(_) => Way::of(Precision::Bf16),
             Self::Packed(b) => Way::of(b.precision()),
+            Self::Integers { .. } => unreachable!("integer weights have kernels of their own"),
         }
     }
 
@@ -69,6 +74,7 @@ impl<'a> Rhs<'a> {
         match self {
             Self::Mat(b) | Self::Bf16(b) => b.rows(),
             Self::Packed(b) => b.rows(),
+            Self::Integers { w, .. } => w.inputs(),
         }
     }
 
@@ -76,6 +82,7 @@ impl<'a> Rhs<'a> {
         match self {
             Self::Mat(b) | Self::Bf16(b) => b.cols(),
             Self::Packed(b) => b.cols(),
+            Self::Integers { outputs, .. } => *outputs,
         }
     }
 }
@@ -195,42 +202,60 @@ pub fn gemm_grouped(products: Vec<Product<'_>>, finish: Option<FinishGrouped<'_>
     let terms = |p: &Product<'_>| p.c.rows() * p.c.cols() * p.a.cols();
     products.iter().for_each(|p| flops::add(1, [p.c.rows(), p.c.cols(), p.a.cols()]));
     let piece = (products.iter().map(terms).sum::<usize>() / (6 * team::threads())).max(1 << 16);
-    let mut buffers: Vec<pack::Borrowed> = products.iter().map(|_| pack::Borrowed::new()).collect();
-    let to_pack: Vec<(usize, Rhs<'_>)> = products.iter().map(|p| (p.c.rows(), p.b)).collect();
-    parallel::each(to_pack.into_iter().zip(&mut buffers).collect(), |_, ((rows, b), buffer)| {
-        if let (1.., Rhs::Mat(mat) | Rhs::Bf16(mat)) = (rows, b) {
-            pack::pack(mat, b.way(rows), 1, buffer);
-        }
+    let mut sides: Vec<(pack::Borrowed, Option<integers::Left>)> =
+        products.iter().map(|_| (pack::Borrowed::new(), None)).collect();
+    let to_pack: Vec<(Mat<'_>, Rhs<'_>)> = products.iter().map(|p| (p.a, p.b)).collect();
+    parallel::each(to_pack.into_iter().zip(&mut sides).collect(), |_, ((a, b), (buffer, left))| match b {
+        _ if a.rows() == 0 => {}
+        Rhs::Mat(mat) | Rhs::Bf16(mat) => pack::pack(mat, b.way(a.rows()), 1, buffer),
+        Rhs::Packed(_) => {}
+        Rhs::Integers { w, activations, .. } => *left = Some(integers::Left::new(a, w, activations, 1)),
     });
     let mut pieces = Vec::new();
-    for ((i, product), buffer) in products.into_iter().enumerate().zip(&buffers) {
-        let (m, n) = (product.c.rows(), product.c.cols());
+    for ((i, product), (buffer, left)) in products.into_iter().enumerate().zip(&sides) {
+        let (m, n, k) = (product.c.rows(), product.c.cols(), product.a.cols());
         if m == 0 || n == 0 {
             continue;
         }
         let Product { c, a, b, accumulate } = product;
+        assert!(a.rows() == m && b.rows() == k && b.cols() == n, "gemm: product {i} of a group");
+        let parts = (m * n * k).div_ceil(piece).max(1);
+        if let (Rhs::Integers { w, first, .. }, Some(left)) = (b, left) {
+            let job = integers::Job { w, first, left, accumulate, finish: None };
+            let parts = c.split(&[m], &job.even_ends(n, parts));
+            pieces.extend(parts.into_iter().map(|part| (i, Work::Integers(job), part)));
+            continue;
+        }
         let way = b.way(m);
         let (tall, wide) = units(way);
-        let parts = (m * n * a.cols()).div_ceil(piece).max(1);
         let across = parts.min(n.div_ceil(4 * wide));
         let down = parts.div_ceil(across).min(m.div_ceil(MIN_ROWS));
         let panels = match b {
             Rhs::Packed(b) => b.buffer(),
             _ => buffer,
         };
-        for (row, col, part) in c.split(&split(m, down, tall), &split(n, across, wide)) {
-            pieces.push((i, (a, panels, way, n, accumulate), (row, col, part)));
-        }
+        let job = Job { a, panels, way, n, accumulate, finish: None };
+        let parts = c.split(&split(m, down, tall), &split(n, across, wide));
+        pieces.extend(parts.into_iter().map(|part| (i, Work::Floats(job), part)));
     }
-    parallel::each(pieces, |_, (i, (a, panels, way, n, accumulate), (row, col, part))| {
+    parallel::each(pieces, |_, (i, work, (row, col, part))| {
         let of_product = |row: usize, col: usize, values: &mut [f32]| {
             if let Some(finish) = finish {
                 finish(i, row, col, values);
             }
         };
         let finish: Option<Finish<'_>> = finish.is_some().then_some(&of_product);
-        Job { a, panels, way, n, accumulate, finish }.part(part, row, col);
+        match work {
+            Work::Floats(job) => Job { finish, ..job }.part(part, row, col),
+            Work::Integers(job) => integers::Job { finish, ..job }.part(part, row, col),
+        }
     });
+}
+
+/// A product of a group, by what it multiplies.
+enum Work<'a> {
+    Floats(Job<'a>),
+    Integers(integers::Job<'a>),
 }
 
 /// A product, counted.
@@ -250,6 +275,9 @@ fn compute(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Opti
     );
     if m == 0 || n == 0 {
         return;
+    }
+    if let Rhs::Integers { w, first, activations, .. } = b {
+        return integers::run(c, a, w, first, activations, accumulate, finish, threads);
     }
     let way = b.way(m);
     // Below this much work a second thread costs more than it saves.
@@ -271,6 +299,7 @@ fn compute(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Opti
             pack::pack(b, way, threads, &mut buffer);
             &*buffer
         }
+        Rhs::Integers { .. } => unreachable!("computed above"),
     };
     let job = Job { a, panels, way, n, accumulate, finish };
     let (down, across) = match way {
@@ -304,7 +333,7 @@ fn grid(m: usize, n: usize, k: usize, threads: usize) -> (usize, usize) {
 
 /// Ends of pieces, multiples of `unit`, that become smaller from `most` to `least`, so that all threads end at nearly
 /// the same time.
-fn shrinking(total: usize, threads: usize, unit: usize, (least, most): (usize, usize)) -> Vec<usize> {
+pub(crate) fn shrinking(total: usize, threads: usize, unit: usize, (least, most): (usize, usize)) -> Vec<usize> {
     let mut ends = vec![0];
     while let left @ 1.. = total - ends[ends.len() - 1] {
         let piece = (left / (2 * threads)).clamp(least, most) / unit * unit;
@@ -322,11 +351,12 @@ fn units(way: Way) -> (usize, usize) {
 }
 
 /// Ends of `parts` nearly equal parts of `total`, each but the last a multiple of `unit`.
-fn split(total: usize, parts: usize, unit: usize) -> Vec<usize> {
+pub(crate) fn split(total: usize, parts: usize, unit: usize) -> Vec<usize> {
     let units = total.div_ceil(unit);
     (1..=parts).map(|i| (units * i / parts * unit).min(total)).collect()
 }
 
+#[derive(Clone, Copy)]
 struct Job<'a> {
     a: Mat<'a>,
     /// B, packed.

@@ -39,31 +39,43 @@ const INFINITE: u32 = 0x7f80_0000;
 simd! {
     fn encode(values: &[f32], bytes: &mut [u8]) {
         for (value, bytes) in values.iter().zip(bytes.as_chunks_mut().0) {
-            let (sign, size) = (value.to_bits() >> 16 & 0x8000, value.to_bits() & 0x7fff_ffff);
-            // What is cut off rounds up from more than a half, and from a half if that makes the rest even.
-            let normal = size.wrapping_sub(BIAS).wrapping_add(0xfff + (size >> 13 & 1)) >> 13;
-            // Beside 0.5 the last bit of an f32 is worth 2^-24, as is that of a subnormal f16.
-            let small = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
-            let nan = 0x7e00 | (size >> 13 & 0x3ff);
-            let half = if size < LEAST { small } else { normal };
-            let half = if size >= 65536.0f32.to_bits() { 0x7c00 } else { half };
-            let half = if size > INFINITE { nan } else { half };
-            *bytes = ((sign | half) as u16).to_le_bytes();
+            *bytes = to_bits(*value).to_le_bytes();
         }
     }
+}
+
+/// The bits of the nearest f16.
+#[inline(always)]
+pub(crate) fn to_bits(value: f32) -> u16 {
+    let (sign, size) = (value.to_bits() >> 16 & 0x8000, value.to_bits() & 0x7fff_ffff);
+    // What is cut off rounds up from more than a half, and from a half if that makes the rest even.
+    let normal = size.wrapping_sub(BIAS).wrapping_add(0xfff + (size >> 13 & 1)) >> 13;
+    // Beside 0.5 the last bit of an f32 is worth 2^-24, as is that of a subnormal f16.
+    let small = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let nan = 0x7e00 | (size >> 13 & 0x3ff);
+    let half = if size < LEAST { small } else { normal };
+    let half = if size >= 65536.0f32.to_bits() { 0x7c00 } else { half };
+    let half = if size > INFINITE { nan } else { half };
+    (sign | half) as u16
 }
 
 simd! {
     fn decode(bytes: &[u8], values: &mut [f32]) {
         for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
-            let bits = u32::from(u16::from_le_bytes(*bytes));
-            let (sign, size) = ((bits & 0x8000) << 16, (bits & 0x7fff) << 13);
-            let normal = size + BIAS;
-            // A subnormal number is the mantissa above 2^-14, less 2^-14.
-            let small = (f32::from_bits(size + LEAST) - f32::from_bits(LEAST)).to_bits();
-            let float = if size < 1 << 23 { small } else { normal };
-            let float = if size >= 31 << 23 { size | INFINITE } else { float };
-            *value = f32::from_bits(sign | float);
+            *value = from_bits(u16::from_le_bytes(*bytes));
         }
     }
+}
+
+/// The value of the bits of an f16.
+#[inline(always)]
+pub(crate) fn from_bits(bits: u16) -> f32 {
+    let bits = u32::from(bits);
+    let (sign, size) = ((bits & 0x8000) << 16, (bits & 0x7fff) << 13);
+    let normal = size + BIAS;
+    // A subnormal number is the mantissa above 2^-14, less 2^-14.
+    let small = (f32::from_bits(size + LEAST) - f32::from_bits(LEAST)).to_bits();
+    let float = if size < 1 << 23 { small } else { normal };
+    let float = if size >= 31 << 23 { size | INFINITE } else { float };
+    f32::from_bits(sign | float)
 }

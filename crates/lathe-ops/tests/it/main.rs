@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod embedding;
+mod integers;
 mod linear;
 mod loss;
 mod mixture;

@@ -1,6 +1,6 @@
 //! Differentiable searches: what is to be found is known from how the task is made.
 
-use lathe_core::{Block, Spec, notation};
+use lathe_core::{Block, Fault, Spec, notation};
 use lathe_model::{Network, REGISTRY, SuperNet};
 use lathe_search::Error;
 use lathe_search::differentiable::gumbel::{Relaxation, Sampling};
@@ -136,7 +136,7 @@ fn a_target_that_nothing_meets_is_said_so() {
     let folder = tempfile::tempdir().unwrap();
     let task = task(folder.path(), &[("s f", &[10.0, 2.0]), ("s f", &[10.0, 3.0])], 20.0, Some(0.2));
     let error = run::begin(&task, &folder.path().join("none"), &REGISTRY, &mut |_| ()).unwrap_err();
-    assert!(matches!(error, Error::Setting { .. }), "exit code 2");
+    assert!(matches!(error, Error::Fault(Fault::Setting { .. })), "exit code 2");
     assert_eq!(
         error.to_string(),
         "target-latency: found 0.2, which no architecture meets; expected at least 0.25, the estimate of the fastest \

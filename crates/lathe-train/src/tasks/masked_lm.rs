@@ -6,7 +6,7 @@
 
 use super::{Batches, Cut, Task};
 use crate::data::{Batch, Sampler, Specials, Tokens, mix};
-use crate::evaluate::{Evaluation, Options};
+use crate::evaluate::{Evaluation, Onlooker, Options, Window};
 use crate::{Error, Result};
 use lathe_core::Frame;
 use lathe_model::{Input, Network};
@@ -63,7 +63,7 @@ impl Task for MaskedLm {
     ) -> Result<Evaluation> {
         let frame = &network.model.frame;
         let masking = Masking::new(frame, options.specials, options.vocab)?;
-        let inside = masking.inside(frame.max_len as usize)?;
+        let inside = masking.inside(options.window_of(frame))?;
         let total = if options.limit == 0 { tokens.len() } else { tokens.len().min(options.limit) };
         let (mut done, mut nats, mut told, mut right) = (0, 0.0, 0u64, 0u64);
         while done < total {
@@ -75,7 +75,7 @@ impl Task for MaskedLm {
             tokens.read(done, &mut text)?;
             let windows = text.chunks_exact(len).zip(0..).map(|(text, i)| (text, mix(done + i * len as u64)));
             let batch = masking.batch(windows);
-            let (sum, count, hits) = score(network, &batch, together);
+            let (sum, count, hits) = score(network, &batch, together, options.onlooker)?;
             (nats, told, right) = (nats + sum, told + count, right + hits);
             done += text.len() as u64;
         }
@@ -94,9 +94,13 @@ impl Task for MaskedLm {
 }
 
 /// Nats of all targets, how many there are, and how many are the most probable token.
-fn score(network: &Network, batch: &Batch, rows: usize) -> (f64, u64, u64) {
+fn score(network: &Network, batch: &Batch, rows: usize, onlooker: Option<&dyn Onlooker>) -> Result<(f64, u64, u64)> {
     let (d, vocab) = (network.model.frame.d_model as usize, network.model.frame.vocab as usize);
     let hidden = network.hidden(&Input::tokens(&batch.ids, rows), &mut network.init_memory(rows));
+    if let Some(onlooker) = onlooker {
+        let (ids, targets) = (&batch.ids, &batch.targets);
+        onlooker.window(&Window { ids, batch: rows, targets, hidden: &hidden, begins: true })?;
+    }
     let places: Vec<usize> = (0..batch.targets.len()).filter(|&place| batch.targets[place] != IGNORE).collect();
     let told: Vec<f32> = places.iter().flat_map(|&place| hidden[place * d..][..d].to_vec()).collect();
     let targets: Vec<u32> = places.iter().map(|&place| batch.targets[place]).collect();
@@ -105,7 +109,7 @@ fn score(network: &Network, batch: &Batch, rows: usize) -> (f64, u64, u64) {
     let right = logits.chunks_exact(vocab).zip(&targets).filter(|(row, target)| best(row) == **target).count();
     let mut losses = vec![0.0; targets.len()];
     loss::negative_log_likelihood(&mut logits, vocab, &targets, &mut losses);
-    (losses.iter().copied().map(f64::from).sum(), targets.len() as u64, right as u64)
+    Ok((losses.iter().copied().map(f64::from).sum(), targets.len() as u64, right as u64))
 }
 
 /// Which tokens are masked, and by what.

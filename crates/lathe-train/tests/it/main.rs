@@ -1,9 +1,5 @@
 //! Tests of the crate, in one binary.
 
 mod contract;
-mod damaged;
-mod data;
-mod documents;
-mod gguf;
-mod language;
-mod specials;
+mod generate;
+mod sampler;

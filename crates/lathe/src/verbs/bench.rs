@@ -20,6 +20,7 @@ use lathe_search::profile::Interval;
     after_help = "\
 infer   one forward pass over T tokens, logits at every position; a transformer_xl runs after a full memory
 decode  T tokens, one at a time with the cache, from an empty prompt; the latency is that of all T
+prompt  T tokens of a prompt in one pass into an empty cache, logits of the last one alone, as a chat begins
 train   one whole step on random tokens: forward, cross-entropy, backward, AdamW
 
 Latency is a median with its 95 % interval; memory is the peak of the process.

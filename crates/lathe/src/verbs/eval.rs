@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use lathe_job::evaluate::{self, Request};
 use lathe_ops::Precision;
+use lathe_train::divergence::{Divergence, Spread};
 use std::path::PathBuf;
 
 /// Measure how well a model folder predicts a text
@@ -20,11 +21,16 @@ itself unless --context lets it see the end of the one before. Every token but t
 each document is scored by itself, after the token that texts begin with, up to max_len tokens. An encoder tells masked
 tokens, 15 % of all, always the same.
 
+With --against both models are given the same windows, those of DIR, and their predictions are compared at every token
+that is scored: kl is KL(p || q) in nats per token, p of the model it is compared with (DIR2), q of the one that is
+evaluated (DIR): mean, median, 99 % and 99.9 %. same_top is the share of tokens where both have the same most probable one.
+
 Examples:
   lathe eval mine --data test.txt
   lathe eval stories15M --data stories.txt --documents
   lathe eval SmolLM2-135M.gguf --data test.txt
   lathe eval my_bert --task masked_lm --data test.txt
+  lathe eval mine_int8 --data test.txt --against mine
   lathe eval mine --data enwik8.gz --tgt-len 128 --mem-len 2052 --clamp-len 820"
 )]
 pub struct Eval {
@@ -36,6 +42,9 @@ pub struct Eval {
     /// Without a memory: tokens that a window shares with the one before
     #[arg(long, value_name = "N", default_value_t = 0)]
     context: u32,
+    /// Without a memory: tokens of a window, fewer than max_len [default: max_len]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    window: Option<u32>,
     /// With a memory: tokens of a window [default: the model's]
     #[arg(long, value_name = "N")]
     tgt_len: Option<u32>,
@@ -54,18 +63,24 @@ pub struct Eval {
     /// Score documents one by one: those between lines `<|endoftext|>`, or else between blank lines
     #[arg(long)]
     documents: bool,
+    /// Another model folder: how far the predictions are from its, in nats per token
+    #[arg(long, value_name = "DIR2")]
+    against: Option<PathBuf>,
 }
 
 impl Action for Eval {
     fn run(self, json: bool) -> Result<()> {
-        let Self { folder, data, context, tgt_len, mem_len, clamp_len, precision, task, documents } = self;
-        let request = Request { folder, data, context, tgt_len, mem_len, clamp_len, precision, task, documents };
-        let evaluation = screen::job(|context, watch| evaluate::run(context.registry, &request, watch))?;
+        let Self { folder, data, context, window, tgt_len, mem_len, clamp_len, .. } = self;
+        let Self { precision, task, documents, against, .. } = self;
+        let lengths = Request { context, window, tgt_len, mem_len, clamp_len, ..Request::default() };
+        let request = Request { folder, data, precision, task, documents, against, ..lengths };
+        let found = screen::job(|context, watch| evaluate::run(context.registry, &request, watch))?;
         if json {
-            return output::json(&evaluation);
+            return output::json(&found);
         }
+        let evaluation = &found.evaluation;
         output::text(&format!(
-            "{}{:.4} bits/byte{}, perplexity {:.3}, loss {:.5} over {} tokens{}\n{}",
+            "{}{:.4} bits/byte{}, perplexity {:.3}, loss {:.5} over {} tokens{}{}\n{}",
             BOLD.render(),
             evaluation.bits_per_byte,
             BOLD.render_reset(),
@@ -73,7 +88,17 @@ impl Action for Eval {
             evaluation.loss,
             grouped(evaluation.tokens),
             evaluation.accuracy.map_or_else(String::new, |share| format!(", {:.1} % of them told", 100.0 * share)),
-            kinds(&evaluation),
+            found.divergence.as_ref().map_or_else(String::new, divergence),
+            kinds(evaluation),
         ))
     }
+}
+
+/// A divergence in a line.
+fn divergence(found: &Divergence) -> String {
+    let Spread { mean, p50, p99, p999 } = found.kl;
+    format!(
+        "\nkl {mean:.6} nats per token (median {p50:.6}, 99 % {p99:.5}, 99.9 % {p999:.5}), same top token {:.2} %",
+        100.0 * found.same_top
+    )
 }

@@ -1,6 +1,8 @@
 //! Drives the real binary.
 
+mod against;
 mod before;
+mod compare;
 mod data;
 mod differentiable;
 mod families;

@@ -211,6 +211,7 @@ impl Sublayer for DotAttention {
             ),
         }
         let mut out = Buf::any(input.len());
+        pass.show(&self.out, &context);
         self.out.forward(pass.params, &context, &mut out);
         (out, Box::new(DotSaved { qkv, heads, probabilities, context }))
     }
@@ -321,7 +322,7 @@ impl Sublayer for DotAttention {
             return Vec::new();
         }
         let slices = of_qkv.into_iter().chain([Slice::inputs(&self.out, 1, group)]).collect();
-        let knob = if self.heads == self.kv_heads { "heads" } else { "kv_heads" };
-        vec![Units { knob, count: self.kv_heads, slices }]
+        let knobs = vec![("heads", (self.heads / self.kv_heads) as u32), ("kv_heads", 1)];
+        vec![Units { knobs, count: self.kv_heads, slices }]
     }
 }

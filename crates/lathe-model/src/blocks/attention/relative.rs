@@ -161,6 +161,7 @@ impl Sublayer for RelativeAttention {
             r
         };
         let mut out = Buf::any(pass.rows() * self.d);
+        pass.show(&self.out, &context);
         self.out.forward(pass.params, &context, &mut out);
         (out, Box::new(RelativeSaved { present, q, kv, r, probabilities, context }))
     }
@@ -248,7 +249,7 @@ impl Sublayer for RelativeAttention {
         let slices = Slice::outputs(&self.q, 3, width).chain([Slice::inputs(&self.out, 1, width)]);
         let biases = [self.u, self.v].map(|param| Slice { param, axis: 0, repeats: 1, width: 1, writes: false });
         let slices = slices.chain(Slice::outputs(&self.r, 1, width)).chain(biases).collect();
-        vec![Units { knob: "heads", count: self.heads, slices }]
+        vec![Units { knobs: vec![("heads", 1)], count: self.heads, slices }]
     }
 }
 

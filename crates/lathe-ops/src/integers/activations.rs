@@ -1,0 +1,218 @@
+//! The left-hand side of a product with integer weights: activations as kernels read them, row by row, filled up with
+//! zeros.
+//!
+//! Rounded, an activation x of a group is the whole number nearest to x * (127 / m), where m is the largest size of the
+//! group and ties go to the even one: from -127 to 127, and worth m / 127 each. This is computed in the same way on
+//! every CPU. Where m is below 1e-30 the group is 0, and where it is not finite its scale is not a number, nor then are
+//! products.
+
+use super::Format;
+use super::panels::{BLOCK, Lines};
+use crate::gemm::Mat;
+use crate::simd::{simd, sum};
+use crate::{parallel, team};
+use std::sync::Mutex;
+
+/// The most inputs whose products with codes are summed as one whole number, which has 32 bits: 255 * 127 for each.
+/// Longer rows that have one scale are rounded in groups of so many.
+const LONGEST: usize = 1 << 16;
+
+/// What activations are for a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// i8, in order.
+    Bytes,
+    /// i16, of four neighbours the first, third, second and fourth.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Words,
+    /// f32, in order, not rounded.
+    Floats,
+}
+
+impl Kind {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Bytes => 1,
+            Self::Words => 2,
+            Self::Floats => 4,
+        }
+    }
+}
+
+/// What goes with a group of a row of activations.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Side {
+    /// What a rounded activation is worth.
+    pub scale: f32,
+    /// What sums of products begin with: -2^(bits - 1) times the sum of the group, where weights have no offsets.
+    pub start: i32,
+    /// The sum of the group, times the scale: what offsets are multiplied with.
+    pub sum: f32,
+}
+
+/// Activations [rows, inputs].
+pub(super) struct Data {
+    pub kind: Kind,
+    lines: Lines,
+    sides: Vec<Side>,
+    /// From a row to the next.
+    pub stride: usize,
+    /// Groups of a row.
+    pub groups: usize,
+    /// Blocks of a group.
+    pub span: usize,
+}
+
+/// Data that no product uses at the moment.
+static FREE: Mutex<Vec<Data>> = Mutex::new(Vec::new());
+
+/// Activations, whose memory is kept for later ones.
+pub(crate) struct Left(Option<Data>);
+
+impl Left {
+    pub(super) fn new(a: Mat<'_>, format: Format, kind: Kind, threads: usize) -> Self {
+        let free = FREE.lock().expect("nothing panics while it holds the pool").pop();
+        let mut data = free.unwrap_or_else(|| Data {
+            kind,
+            lines: Lines::zeros(0),
+            sides: Vec::new(),
+            stride: 0,
+            groups: 0,
+            span: 0,
+        });
+        data.fill(a, format, kind, threads);
+        Self(Some(data))
+    }
+
+    pub(super) fn data(&self) -> &Data {
+        self.0.as_ref().expect("there is data until it is dropped")
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        FREE.lock().expect("nothing panics while it holds the pool").extend(self.0.take());
+    }
+}
+
+impl Data {
+    fn fill(&mut self, a: Mat<'_>, format: Format, kind: Kind, threads: usize) {
+        let (rows, inputs) = (a.rows(), a.cols());
+        let span = format.group().unwrap_or(LONGEST);
+        let groups = inputs.div_ceil(span);
+        // Tiles have a depth of 64.
+        let stride = inputs.next_multiple_of(64);
+        let bytes = stride * kind.bytes();
+        if self.lines.bytes().len() < rows * bytes {
+            self.lines = Lines::zeros(rows * bytes);
+        }
+        self.sides.resize(self.sides.len().max(rows * groups), Side::default());
+        (self.kind, self.stride, self.groups, self.span) = (kind, stride, groups, span / BLOCK);
+        let middle = if format.offset() { 0 } else { i32::from(format.middle()) };
+        if bytes * groups == 0 {
+            return;
+        }
+        let lines = self.lines.bytes_mut()[..rows * bytes].chunks_exact_mut(bytes);
+        let parts = lines.zip(self.sides.chunks_exact_mut(groups)).enumerate();
+        let fill = |(r, (line, sides)): (usize, (&mut [u8], &mut [Side]))| {
+            let copy: Vec<f32>;
+            let row = if a.row_major() {
+                a.row(r, 0, inputs)
+            } else {
+                copy = (0..inputs).map(|i| a.at(r, i)).collect();
+                &copy
+            };
+            fill_row(row, kind, span, middle, line, sides);
+        };
+        if threads == 1 || rows * inputs < 1 << 15 {
+            return parts.for_each(fill);
+        }
+        let mut parts: Vec<_> = parts.collect();
+        let piece = rows.div_ceil(4 * team::threads());
+        parallel::each(parts.chunks_mut(piece).collect(), |_, piece| {
+            piece.iter_mut().for_each(|(r, (line, sides))| fill((*r, (&mut **line, &mut **sides))));
+        });
+    }
+
+    /// The bytes of a row and of those behind it.
+    pub fn bytes_from(&self, row: usize) -> &[u8] {
+        &self.lines.bytes()[row * self.stride * self.kind.bytes()..]
+    }
+
+    /// What goes with the groups of a row and of those behind it.
+    pub fn sides_from(&self, row: usize) -> &[Side] {
+        &self.sides[row * self.groups..]
+    }
+}
+
+fn fill_row(row: &[f32], kind: Kind, span: usize, middle: i32, line: &mut [u8], sides: &mut [Side]) {
+    let width = if kind == Kind::Floats { size_of::<f32>() } else { 1 };
+    line[row.len() * width..].fill(0);
+    if kind == Kind::Floats {
+        let floats = line.as_chunks_mut().0.iter_mut().zip(row);
+        floats.for_each(|(to, from): (&mut [u8; 4], &f32)| *to = from.to_ne_bytes());
+        for (x, side) in row.chunks(span).zip(sides) {
+            *side = Side { scale: 1.0, start: 0, sum: total(x) };
+        }
+    } else {
+        for (g, (x, side)) in row.chunks(span).zip(sides).enumerate() {
+            let first = g * span;
+            let most = f32::from_bits(largest(x));
+            let scale = match most {
+                most if !most.is_finite() => f32::NAN,
+                most if most < 1e-30 => 0.0,
+                most => most / 127.0,
+            };
+            let factor = if scale > 0.0 { 127.0 / most } else { 0.0 };
+            let codes = &mut line[first..][..x.len()];
+            let sum = if factor == 0.0 { zero(codes) } else { round(x, factor, codes) };
+            *side = Side { scale, start: -middle * sum, sum: scale * sum as f32 };
+        }
+    }
+    if kind == Kind::Words {
+        widen(line);
+    }
+}
+
+simd! {
+    fn total(x: &[f32]) -> f32 {
+        sum(x, |x| x)
+    }
+}
+
+simd! {
+    /// The bits of the largest size; those of infinity and of what is not a number are larger than all others.
+    fn largest(x: &[f32]) -> u32 {
+        x.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff))
+    }
+}
+
+fn zero(codes: &mut [u8]) -> i32 {
+    codes.fill(0);
+    0
+}
+
+simd! {
+    /// Rounds a group to whole numbers of 8 bits, whose sum it returns.
+    fn round(x: &[f32], factor: f32, codes: &mut [u8]) -> i32 {
+        const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: what is added to it is rounded to a whole number, ties to even
+        let mut sum = 0;
+        for (x, code) in x.iter().zip(codes) {
+            let rounded = (x * factor + MAGIC).to_bits() as u8;
+            *code = rounded;
+            sum += i32::from(rounded as i8);
+        }
+        sum
+    }
+}
+
+/// Spreads the bytes of the first half over all of the line, as words in the order of [`Kind::Words`].
+fn widen(line: &mut [u8]) {
+    let (quads, _) = line.as_chunks_mut::<8>();
+    for i in (0..quads.len()).rev() {
+        let half = &quads[i / 2][i % 2 * 4..][..4];
+        let [a, b, c, d] = [half[0], half[1], half[2], half[3]].map(|x| i16::from(x as i8).to_ne_bytes());
+        quads[i] = [a[0], a[1], c[0], c[1], b[0], b[1], d[0], d[1]];
+    }
+}

@@ -1,0 +1,138 @@
+//! Kernels: a few rows of activations by a panel of 16 outputs, over all inputs.
+//!
+//! With rounded activations, the products of a group are summed as whole numbers, which is exact. A sum D of a group
+//! becomes a part of the result in one way on every CPU: result = fma(f32(D) * scale, scale of the activations,
+//! result), and then, where there are offsets, result = fma(offset, sum of the activations, result). So the results of all
+//! kernels are the same, bit for bit.
+
+use super::activations::{Kind, Side};
+use super::panels::{self, BLOCK, LANES};
+use super::{Integers, Sides};
+use crate::storage::f16;
+
+/// A kernel.
+pub(super) struct Kernel {
+    /// The most rows of a task.
+    pub rows: usize,
+    /// What it takes activations as.
+    pub kind: Kind,
+    /// Computes a task of so many rows.
+    run: unsafe fn(usize, &Task<'_>, &mut [Lane]),
+}
+
+/// The results of a row for a panel.
+pub(super) type Lane = [f32; LANES];
+
+/// One row or more of activations by one panel.
+pub(super) struct Task<'a> {
+    pub bits: u32,
+    /// The panel's codes.
+    pub codes: &'a [u8],
+    /// The panel's scales, and behind them its offsets.
+    pub numbers: Numbers<'a>,
+    pub offset: bool,
+    /// Groups of scales: as many as of activations, or one for all.
+    pub groups: usize,
+    /// Activations of the rows, `stride` apart.
+    pub x: &'a [u8],
+    pub stride: usize,
+    /// What goes with them: `x_groups` for each row.
+    pub sides: &'a [Side],
+    pub x_groups: usize,
+    /// Blocks of a group.
+    pub span: usize,
+}
+
+/// Scales and offsets as they are stored.
+#[derive(Clone, Copy)]
+pub(super) enum Numbers<'a> {
+    Rows(&'a [f32]),
+    Groups(&'a [u16]),
+}
+
+impl Numbers<'_> {
+    /// Those of a group for all outputs of the panel.
+    #[inline(always)]
+    fn get(&self, group: usize) -> Lane {
+        match self {
+            Self::Rows(numbers) => std::array::from_fn(|lane| numbers[group * LANES + lane]),
+            Self::Groups(numbers) => std::array::from_fn(|lane| f16::from_bits(numbers[group * LANES + lane])),
+        }
+    }
+}
+
+impl Integers {
+    /// The scales of a panel, and behind them its offsets.
+    pub(super) fn numbers(&self, panel: usize) -> Numbers<'_> {
+        let len = super::side_len(self.format, self.inputs);
+        match &self.sides {
+            Sides::Rows(sides) => Numbers::Rows(&sides[panel * len..][..len]),
+            Sides::Groups(sides) => Numbers::Groups(&sides[panel * len..][..len]),
+        }
+    }
+}
+
+static PORTABLE: Kernel = Kernel { rows: 4, kind: Kind::Bytes, run: portable };
+
+/// The kernel for this CPU and rounded activations.
+pub(super) fn best() -> &'static Kernel {
+    &PORTABLE
+}
+
+impl Kernel {
+    /// Computes the results of so many rows.
+    pub fn task(&self, rows: usize, task: &Task<'_>, out: &mut [Lane]) {
+        assert!((1..=self.rows).contains(&rows) && out.len() >= rows);
+        let blocks = task.codes.len() / panels::block_bytes(task.bits);
+        assert!(task.stride >= blocks * BLOCK && task.sides.len() >= rows * task.x_groups);
+        assert!(task.x_groups * task.span >= blocks);
+        // SAFETY: the CPU can run this kernel, since `best` chose it; the task holds what the rows need.
+        unsafe { (self.run)(rows, task, out) }
+    }
+}
+
+/// Adds the sums of a group to the results of a row.
+#[inline(always)]
+fn add(task: &Task<'_>, sums: &[i32; LANES], side: &Side, group: usize, out: &mut Lane) {
+    let group = if task.groups == 1 { 0 } else { group };
+    let scales = task.numbers.get(group);
+    for lane in 0..LANES {
+        out[lane] = (sums[lane] as f32 * scales[lane]).mul_add(side.scale, out[lane]);
+    }
+    if task.offset {
+        let offsets = task.numbers.get(task.groups + group);
+        for lane in 0..LANES {
+            out[lane] = offsets[lane].mul_add(side.sum, out[lane]);
+        }
+    }
+}
+
+unsafe fn portable(rows: usize, task: &Task<'_>, out: &mut [Lane]) {
+    out[..rows].fill([0.0; LANES]);
+    let size = panels::block_bytes(task.bits);
+    for (group, codes) in task.codes.chunks(task.span * size).enumerate() {
+        let mut sums = [[0; LANES]; 4];
+        for (r, sums) in sums.iter_mut().enumerate().take(rows) {
+            *sums = [task.sides[r * task.x_groups + group].start; LANES];
+        }
+        for (block, codes) in codes.chunks_exact(size).enumerate() {
+            let codes = panels::unpack(task.bits, codes);
+            let first = (group * task.span + block) * BLOCK;
+            for (r, sums) in sums.iter_mut().enumerate().take(rows) {
+                let x: &[[u8; 4]; 4] =
+                    task.x[r * task.stride + first..].as_chunks().0[..4].try_into().expect("a block");
+                for (line, x) in codes.iter().zip(x) {
+                    let x = x.map(|x| i32::from(x as i8));
+                    for (sum, codes) in sums.iter_mut().zip(line.as_chunks::<4>().0) {
+                        let codes = codes.map(i32::from);
+                        let terms = codes[0] * x[0] + codes[1] * x[1] + codes[2] * x[2] + codes[3] * x[3];
+                        *sum = sum.wrapping_add(terms);
+                    }
+                }
+            }
+        }
+        for (r, (sums, out)) in sums.iter().zip(&mut *out).enumerate().take(rows) {
+            add(task, sums, &task.sides[r * task.x_groups + group], group, out);
+        }
+    }
+}

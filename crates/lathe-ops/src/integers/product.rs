@@ -1,0 +1,160 @@
+//! C = A W^T for integer weights W.
+
+use super::activations::{Kind, Left as Data};
+use super::kernel::{self, Lane, Task};
+use super::panels::LANES;
+use super::{Integers, float};
+use crate::gemm::{Finish, Mat, MatMut, shrinking, split};
+use crate::{flops, parallel};
+
+/// What becomes of activations in products with integer weights.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Activations {
+    /// Rounded to 8 bits, with a scale for each row of A and each group of inputs that share one in the weights (all
+    /// inputs, up to 65,536, where a row of weights has one scale). Sums of products are exact in whole numbers, and results
+    /// are the same bit for bit on every CPU and on any number of threads.
+    #[default]
+    Int8,
+    /// As they are: the weights alone are rounded, and products are those of f32.
+    Float,
+}
+
+/// The most outputs of a piece of work.
+const MOST: usize = 192;
+
+/// C = A W^T, or C += A W^T where `accumulate`, for the outputs of W from `first` on, of which C has as many columns; with
+/// `finish` applied to every part of C, as in [`gemm_finish`](crate::gemm::gemm_finish), on so many threads.
+pub fn product(
+    c: MatMut<'_>,
+    a: Mat<'_>,
+    w: &Integers,
+    first: usize,
+    activations: Activations,
+    accumulate: bool,
+    finish: Option<Finish<'_>>,
+    threads: usize,
+) {
+    flops::add(1, [c.rows(), c.cols(), a.cols()]);
+    run(c, a, w, first, activations, accumulate, finish, threads);
+}
+
+/// As [`product`], not counted.
+pub(crate) fn run(
+    c: MatMut<'_>,
+    a: Mat<'_>,
+    w: &Integers,
+    first: usize,
+    activations: Activations,
+    accumulate: bool,
+    finish: Option<Finish<'_>>,
+    threads: usize,
+) {
+    let (m, n, k) = (c.rows(), c.cols(), a.cols());
+    assert!(
+        a.rows() == m && k == w.inputs && first + n <= w.outputs,
+        "[{m}, {n}] = [{}, {k}] by outputs {first} to {} of [{}, {}]",
+        a.rows(),
+        first + n,
+        w.outputs,
+        w.inputs
+    );
+    if m == 0 || n == 0 {
+        return;
+    }
+    // Below this much work a second thread costs more than it saves.
+    let threads = threads.min(2 * m * n * k / 800_000 + 1);
+    let left = Left::new(a, w, activations, threads);
+    let job = Job { w, first, left: &left, accumulate, finish };
+    if threads == 1 {
+        return job.part(c, 0, 0);
+    }
+    parallel::each(c.split(&[m], &job.ends(n, threads, MOST)), |_, (row, col, part)| job.part(part, row, col));
+}
+
+/// Activations, ready for products with weights.
+pub(crate) struct Left(Data);
+
+impl Left {
+    pub fn new(a: Mat<'_>, w: &Integers, activations: Activations, threads: usize) -> Self {
+        let kind = match activations {
+            Activations::Int8 => kernel::best().kind,
+            Activations::Float => Kind::Floats,
+        };
+        Self(Data::new(a, w.format, kind, threads))
+    }
+}
+
+/// A product.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub w: &'a Integers,
+    pub first: usize,
+    pub left: &'a Left,
+    pub accumulate: bool,
+    pub finish: Option<Finish<'a>>,
+}
+
+impl Job<'_> {
+    /// Ends of pieces of C's columns that end where panels do, and become smaller, so that all threads end at nearly
+    /// the same time.
+    pub fn ends(&self, n: usize, threads: usize, most: usize) -> Vec<usize> {
+        let before = self.first % LANES;
+        shrinking(before + n, threads, LANES, (LANES, most)).into_iter().map(|end| end - before).collect()
+    }
+
+    /// Ends of so many nearly equal pieces, or of one for each panel.
+    pub fn even_ends(&self, n: usize, parts: usize) -> Vec<usize> {
+        let before = self.first % LANES;
+        let parts = parts.min((before + n).div_ceil(LANES));
+        split(before + n, parts, LANES).into_iter().map(|end| end - before).collect()
+    }
+
+    /// Computes the part of C that begins at (row, col).
+    pub fn part(&self, mut c: MatMut<'_>, row: usize, col: usize) {
+        let (rows, cols) = (c.rows(), c.cols());
+        let mut from = 0;
+        while from < cols {
+            let output = self.first + col + from;
+            let lane = output % LANES;
+            let count = (LANES - lane).min(cols - from);
+            self.panel(&mut c.block(0, from, rows, count), row, output / LANES, lane);
+            from += count;
+        }
+        if let Some(finish) = self.finish {
+            (0..rows).for_each(|r| finish(row + r, col, c.row(r, 0, cols)));
+        }
+    }
+
+    /// Computes some of a panel's outputs, from `lane` on.
+    fn panel(&self, c: &mut MatMut<'_>, row: usize, panel: usize, lane: usize) {
+        let (rows, cols, data) = (c.rows(), c.cols(), self.left.0.data());
+        let most = if data.kind == Kind::Floats { float::ROWS } else { kernel::best().rows };
+        let mut out = [Lane::default(); 16];
+        for r0 in (0..rows).step_by(most) {
+            let count = most.min(rows - r0);
+            let task = Task {
+                bits: self.w.format.bits,
+                codes: self.w.panel(panel),
+                numbers: self.w.numbers(panel),
+                offset: self.w.format.offset,
+                groups: self.w.groups(),
+                x: data.bytes_from(row + r0),
+                stride: data.stride,
+                sides: data.sides_from(row + r0),
+                x_groups: data.groups,
+                span: data.span,
+            };
+            match data.kind {
+                Kind::Floats => float::task(count, self.w.format.middle(), &task, &mut out),
+                _ => kernel::best().task(count, &task, &mut out),
+            }
+            for (r, out) in out.iter().enumerate().take(count) {
+                let c = c.row(r0 + r, 0, cols).iter_mut().zip(&out[lane..]);
+                match self.accumulate {
+                    true => c.for_each(|(c, out)| *c += out),
+                    false => c.for_each(|(c, out)| *c = *out),
+                }
+            }
+        }
+    }
+}

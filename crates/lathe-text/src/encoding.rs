@@ -1,0 +1,172 @@
+//! Texts and pairs of texts as a model with special tokens takes them, and batches of such.
+//!
+//! The tokenizer's own post-processor says where its special tokens go: `[CLS] a [SEP] b [SEP]` with segments 0 and 1
+//! for BERT, BOS before a text for Llama. What is too long loses tokens at its end, of a pair the longer text first,
+//! and never a special token.
+
+use crate::guard::guarded;
+use crate::tokenizer::{Hf, Tokenizer, cannot_encode};
+use crate::{Error, Result};
+use tokenizers::PostProcessor;
+use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
+
+/// A text or a pair of texts with special tokens; each list has a value for each token.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Encoding {
+    /// The tokens.
+    pub ids: Vec<u32>,
+    /// Which segment a token belongs to, special tokens too.
+    pub segments: Vec<u32>,
+    /// Which text a token is of, 0 or 1; none for special tokens that were added.
+    pub texts: Vec<Option<u32>>,
+    /// First byte and end of what a token stands for in its text; 0 and 0 for special tokens that were added.
+    pub offsets: Vec<(usize, usize)>,
+}
+
+/// A batch of encodings, each filled up at its end to the longest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Padded {
+    /// B
+    pub batch: usize,
+    /// T
+    pub len: usize,
+    /// [B, T]: PAD, or 0 where the tokenizer has none, after the tokens.
+    pub ids: Vec<u32>,
+    /// [B, T]: 1 for a token, 0 for padding.
+    pub mask: Vec<u32>,
+    /// [B, T]: 0 for padding.
+    pub segments: Vec<u32>,
+}
+
+impl Tokenizer {
+    /// A text with the special tokens that the model expects, in at most `max_len` tokens.
+    pub fn encode_with_specials(&self, text: &str, max_len: Option<usize>) -> Result<Encoding> {
+        self.encode_texts(text, None, max_len)
+    }
+
+    /// Two texts with the special tokens that the model expects, in at most `max_len` tokens.
+    pub fn encode_pair(&self, a: &str, b: &str, max_len: Option<usize>) -> Result<Encoding> {
+        self.encode_texts(a, Some(b), max_len)
+    }
+
+    /// Encodings of different lengths as one batch.
+    pub fn pad(&self, batch: &[Encoding]) -> Padded {
+        let len = batch.iter().map(|encoding| encoding.ids.len()).max().unwrap_or(0);
+        let fill = self.specials().pad.unwrap_or(0);
+        let rows = |row: fn(&Encoding) -> Vec<u32>, fill: u32| {
+            let row = |encoding| {
+                let mut row = row(encoding);
+                row.resize(len, fill);
+                row
+            };
+            batch.iter().flat_map(row).collect()
+        };
+        Padded {
+            batch: batch.len(),
+            len,
+            ids: rows(|encoding| encoding.ids.clone(), fill),
+            mask: rows(|encoding| vec![1; encoding.ids.len()], 0),
+            segments: rows(|encoding| encoding.segments.clone(), 0),
+        }
+    }
+
+    fn encode_texts(&self, a: &str, b: Option<&str>, max_len: Option<usize>) -> Result<Encoding> {
+        let max_len = max_len.unwrap_or(usize::MAX);
+        let Self::Hf(hf) = self else { return Ok(encode_bytes(a, b, max_len)) };
+        let added = guarded(|| Ok(hf.inner.get_post_processor().map_or(0, |one| one.added_tokens(b.is_some()))));
+        let added = added.map_err(cannot_encode)?;
+        let Some(room) = max_len.checked_sub(added) else {
+            return Err(Error::setting("max_len", max_len, format_args!("at least {added}, for the special tokens")));
+        };
+        let encoding = guarded(|| encode(hf, a, b, room)).map_err(cannot_encode)?;
+        // A post-processor names ids of its own, and nothing has checked them.
+        match encoding.ids.iter().find(|&&id| id >= self.vocab()) {
+            Some(id) => {
+                let expected = format!("tokens below {}", self.vocab());
+                Err(Error::data("post_processor of the tokenizer", format_args!("the special token {id}"), expected))
+            }
+            None => Ok(encoding),
+        }
+    }
+}
+
+/// By the library; `room` tokens at most without special ones.
+fn encode(hf: &Hf, a: &str, b: Option<&str>, room: usize) -> tokenizers::Result<Encoding> {
+    let first = plain(&hf.inner.encode(a, false)?, 0);
+    let second = b.map(|b| Ok::<_, tokenizers::Error>(plain(&hf.inner.encode(b, false)?, 1))).transpose()?;
+    let params = TruncationParams { max_length: room, ..Default::default() };
+    let (mut first, mut second) = truncate_encodings(first, second, &params)?;
+    // What was cut off would be put between special tokens too.
+    first.take_overflowing();
+    if let Some(second) = &mut second {
+        second.take_overflowing();
+    }
+    let encoding = hf.inner.post_process(first, second, true)?;
+    let texts = encoding.get_sequence_ids().into_iter();
+    Ok(Encoding {
+        ids: encoding.get_ids().to_vec(),
+        segments: encoding.get_type_ids().to_vec(),
+        texts: texts.map(|text| text.map(|text| text as u32)).collect(),
+        offsets: encoding.get_offsets().to_vec(),
+    })
+}
+
+/// An encoding as if it had not been processed: the library would remember each text as the first.
+fn plain(encoding: &tokenizers::Encoding, segment: u32) -> tokenizers::Encoding {
+    tokenizers::Encoding::new(
+        encoding.get_ids().to_vec(),
+        vec![segment; encoding.len()],
+        encoding.get_tokens().to_vec(),
+        encoding.get_word_ids().to_vec(),
+        encoding.get_offsets().to_vec(),
+        encoding.get_special_tokens_mask().to_vec(),
+        encoding.get_attention_mask().to_vec(),
+        Vec::new(),
+        Default::default(),
+    )
+}
+
+/// Bytes have no special tokens: a text, or two one after the other.
+fn encode_bytes(a: &str, b: Option<&str>, max_len: usize) -> Encoding {
+    let (mut first, mut second) = (a.len(), b.map_or(0, str::len));
+    if first.saturating_add(second) > max_len {
+        // The longer one loses until both are equal, then both do; the longer one keeps the odd token, or the second.
+        let half = max_len / 2;
+        (first, second) = match (first, second) {
+            _ if first <= half => (first, max_len - first),
+            _ if second <= half => (max_len - second, second),
+            _ if first > second => (max_len - half, half),
+            _ => (half, max_len - half),
+        };
+    }
+    let texts = [(a, first, 0), (b.unwrap_or_default(), second, 1)];
+    let mut encoding = Encoding::default();
+    for (text, len, index) in texts {
+        for (i, byte) in text.bytes().take(len).enumerate() {
+            encoding.ids.push(byte.into());
+            encoding.segments.push(index);
+            encoding.texts.push(Some(index));
+            encoding.offsets.push((i, i + 1));
+        }
+    }
+    encoding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_lose_the_longer_text_first() {
+        let lens = |a: usize, b: usize, max_len: usize| {
+            let encoding = Tokenizer::Bytes.encode_pair(&"a".repeat(a), &"b".repeat(b), Some(max_len)).expect("bytes");
+            let first = encoding.texts.iter().filter(|text| **text == Some(0)).count();
+            (first, encoding.ids.len() - first)
+        };
+        assert_eq!((lens(3, 4, 7), lens(3, 4, 6), lens(3, 9, 7)), ((3, 4), (3, 3), (3, 4)));
+        assert_eq!((lens(9, 3, 7), lens(9, 9, 7), lens(10, 9, 7), lens(5, 5, 0)), ((4, 3), (3, 4), (4, 3), (0, 0)));
+        assert_eq!((lens(1, 9, 7), lens(9, 1, 7), lens(0, 9, 5), lens(9, 0, 5)), ((1, 6), (6, 1), (0, 5), (5, 0)));
+        let text = Tokenizer::Bytes.encode_with_specials("abc", Some(2)).expect("bytes");
+        assert_eq!((text.ids, text.segments, text.offsets), (vec![97, 98], vec![0, 0], vec![(0, 1), (1, 2)]));
+    }
+}

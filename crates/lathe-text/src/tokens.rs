@@ -1,0 +1,217 @@
+//! Token files: the numbers of a text's tokens, encoded once and read in places.
+//!
+//! A file is a header of 1024 bytes, a line of JSON padded with spaces, and then every token in 1, 2 or 4 bytes, little
+//! end first, as few as the vocabulary allows. It is read at positions, not mapped into memory: the pages that a
+//! mapping touched would count as the process's own, while a read leaves them to the system.
+
+use crate::Progress;
+use crate::chunks::{CHUNK, Chunks};
+use crate::source::{Source, is_start};
+use crate::tokenizer::Tokenizer;
+use crate::{Error, Result};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const HEADER: usize = 1024;
+const FORMAT: &str = "lathe tokens 1";
+/// Pieces that are encoded at the same time.
+const GROUP: usize = 32;
+
+/// What a token file says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    format: String,
+    /// Tokens in the file.
+    pub tokens: u64,
+    /// Bytes of the text.
+    pub bytes: u64,
+    /// Characters of the text.
+    pub characters: u64,
+    /// Tokens that stand for what the vocabulary does not have.
+    pub unknown: u64,
+    /// V; every token is below it.
+    pub vocab: u32,
+    /// Bytes of each token.
+    width: u32,
+    /// What the file was made from.
+    pub(crate) key: String,
+}
+
+/// A token file, open for reading. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Tokens(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    file: File,
+    header: Header,
+}
+
+impl Tokens {
+    /// Opens a file and checks that it is whole.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut file = File::open(path).map_err(Error::io(path))?;
+        let size = file.metadata().map_err(Error::io(path))?.len();
+        let wrong = |found: &dyn std::fmt::Display| Error::data(path.display(), found, "a token file that lathe wrote");
+        let mut header = Vec::new();
+        (&mut file).take(HEADER as u64).read_to_end(&mut header).map_err(Error::io(path))?;
+        let header: Header = serde_json::from_slice(&header).map_err(|error| wrong(&error))?;
+        if header.format != FORMAT || header.width != width(header.vocab) {
+            return Err(wrong(&format_args!("the format `{}`, {} bytes a token", header.format, header.width)));
+        }
+        let expected = header.tokens.checked_mul(header.width.into()).and_then(|all| all.checked_add(HEADER as u64));
+        if expected != Some(size) {
+            let found = format!("{size} bytes");
+            return Err(Error::data(path.display(), found, format_args!("{} tokens", header.tokens)));
+        }
+        Ok(Self(Arc::new(Inner { path: path.into(), file, header })))
+    }
+
+    /// Number of tokens.
+    #[allow(clippy::len_without_is_empty)] // `len` is what matters; a file of no tokens is rare
+    pub fn len(&self) -> u64 {
+        self.0.header.tokens
+    }
+
+    /// V: every token is below it.
+    pub fn vocab(&self) -> u32 {
+        self.0.header.vocab
+    }
+
+    /// Bytes of the text.
+    pub fn bytes(&self) -> u64 {
+        self.0.header.bytes
+    }
+
+    /// All that the file says of itself.
+    pub fn header(&self) -> &Header {
+        &self.0.header
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Reads tokens from a place on.
+    pub fn read(&self, start: u64, out: &mut [u32]) -> Result<()> {
+        let Inner { path, file, header } = &*self.0;
+        if start.checked_add(out.len() as u64).is_none_or(|end| end > header.tokens) {
+            let found = format_args!("{} tokens from {start} on", out.len());
+            return Err(Error::data(path.display(), found, format_args!("a range within {}", header.tokens)));
+        }
+        let width = header.width as usize;
+        let mut bytes = vec![0; out.len() * width];
+        read_at(file, HEADER as u64 + start * width as u64, &mut bytes).map_err(Error::io(path))?;
+        for (id, bytes) in out.iter_mut().zip(bytes.chunks_exact(width)) {
+            *id = bytes.iter().rev().fold(0, |id, &byte| id << 8 | u32::from(byte));
+        }
+        match out.iter().position(|&id| id >= header.vocab) {
+            None => Ok(()),
+            Some(i) => {
+                let place = format_args!("{}, token {}", path.display(), start + i as u64).to_string();
+                Err(Error::data(place, out[i], format_args!("a token below {}", header.vocab)))
+            }
+        }
+    }
+}
+
+/// Bytes of a token.
+fn width(vocab: u32) -> u32 {
+    match vocab {
+        0..=0x100 => 1,
+        0x101..=0x1_0000 => 2,
+        _ => 4,
+    }
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, start: u64, out: &mut [u8]) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, out, start)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, mut start: u64, mut out: &mut [u8]) -> std::io::Result<()> {
+    use std::os::windows::fs::FileExt;
+    while !out.is_empty() {
+        match file.seek_read(out, start)? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => (start, out) = (start + read as u64, &mut out[read..]),
+        }
+    }
+    Ok(())
+}
+
+/// What to encode, and what for.
+pub(crate) struct Job<'a> {
+    pub source: &'a Source,
+    pub range: Range<u64>,
+    pub tokenizer: &'a Tokenizer,
+    /// What the file is made from, so that it can be found again.
+    pub key: String,
+}
+
+/// Encodes a text piece by piece into a file, which is there when it is whole.
+pub(crate) fn encode(job: Job<'_>, path: &Path, progress: &Progress<'_>) -> Result<Tokens> {
+    let vocab = job.tokenizer.vocab();
+    let mut header = Header {
+        format: FORMAT.into(),
+        tokens: 0,
+        bytes: job.range.end - job.range.start,
+        characters: 0,
+        unknown: 0,
+        vocab,
+        width: width(vocab),
+        key: job.key,
+    };
+    let aside = path.with_extension("tokens.part");
+    let io = |error| Error::io(&aside)(error);
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(&aside).map_err(io)?);
+    file.write_all(&[b' '; HEADER]).map_err(io)?;
+    let mut chunks = Chunks::new(job.source, job.range, job.tokenizer.needs_text(), CHUNK);
+    let unknown = job.tokenizer.unknown();
+    let mut done = 0;
+    loop {
+        progress("encoding", done, header.bytes);
+        let group = chunks.group(GROUP)?;
+        if group.is_empty() {
+            break;
+        }
+        let encoded: Vec<_> = group
+            .par_iter()
+            .map(|chunk| {
+                let ids = job.tokenizer.encode(chunk)?;
+                let unknown = ids.iter().filter(|&&id| Some(id) == unknown).count();
+                let bytes: Vec<u8> = match header.width {
+                    1 => ids.iter().map(|&id| id as u8).collect(),
+                    2 => ids.iter().flat_map(|&id| (id as u16).to_le_bytes()).collect(),
+                    _ => ids.iter().flat_map(|&id| id.to_le_bytes()).collect(),
+                };
+                Ok((ids.len(), unknown, bytes))
+            })
+            .collect::<Result<_>>()?;
+        for (tokens, unknown, bytes) in encoded {
+            header.tokens += tokens as u64;
+            header.unknown += unknown as u64;
+            file.write_all(&bytes).map_err(io)?;
+        }
+        for chunk in &group {
+            done += chunk.len() as u64;
+            header.characters += chunk.iter().filter(|&&byte| is_start(byte)).count() as u64;
+        }
+    }
+    let mut file = file.into_inner().map_err(|error| io(error.into_error()))?;
+    let mut line = serde_json::to_vec(&header).map_err(|error| io(error.into()))?;
+    line.resize(HEADER - 1, b' ');
+    line.push(b'\n');
+    file.rewind().and_then(|()| file.write_all(&line)).and_then(|()| file.sync_all()).map_err(io)?;
+    std::fs::rename(&aside, path).map_err(Error::io(path))?;
+    Tokens::open(path)
+}

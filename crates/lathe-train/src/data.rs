@@ -1,0 +1,8 @@
+//! What a model is trained on: what [`lathe_text`] makes of a text, and batches.
+
+pub use crate::sampler::{Batch, Sampler, mix, permute};
+pub use lathe_text::{
+    BUILTIN_MB, CHUNK, Chunks, DataSpec, Decoder, Document, DocumentTokens, Documents, Encoding, FileSummary, Header,
+    Hf, Padded, Prepared, Progress, SAMPLE, Sequence, Source, Specials, Summary, Tokenizer, TokenizerSpec, Tokens,
+    encode_source, prepare,
+};
