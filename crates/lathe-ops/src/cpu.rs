@@ -1,5 +1,5 @@
 //! Which instructions this CPU has, found at run time; `LATHE_CPU` caps them (`portable`, `avx2`, `avx512`,
-//! `avx512bf16`, `amx`).
+//! `avx512vnni`, `avx512bf16`, `amx`).
 
 use std::sync::OnceLock;
 
@@ -33,14 +33,42 @@ impl Level {
     }
 }
 
+/// What there is, up to the cap.
+#[derive(Clone, Copy)]
+struct Found {
+    level: Level,
+    vnni: bool,
+}
+
+fn found() -> Found {
+    static FOUND: OnceLock<Found> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let word = std::env::var("LATHE_CPU").ok();
+        // AVX-512 with dot products of bytes has a word of its own, but no level: nothing but integer weights asks for them.
+        let cap = match word.as_deref() {
+            Some("avx512vnni") => Some(Level::Avx512),
+            word => NAMES.iter().find(|(name, _)| Some(*name) == word).map(|(_, level)| *level),
+        };
+        let level = detect(cap.unwrap_or(Level::Amx));
+        let capped = level < Level::Avx512 || cap == Some(Level::Avx512) && word.as_deref() == Some("avx512");
+        Found { level, vnni: !capped && has_vnni() }
+    })
+}
+
 /// The best level of this machine, or the cap where that is lower.
 pub fn level() -> Level {
-    static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL.get_or_init(|| {
-        let cap = std::env::var("LATHE_CPU").ok();
-        let cap = cap.and_then(|cap| NAMES.iter().find(|(name, _)| *name == cap)).map(|(_, level)| *level);
-        detect(cap.unwrap_or(Level::Amx))
-    })
+    found().level
+}
+
+/// Whether there are dot products of bytes (AVX512-VNNI) beside AVX-512, of which `LATHE_CPU=avx512` permits none.
+pub fn vnni() -> bool {
+    found().vnni
+}
+
+/// Whether there are tiles of bytes beside those of bf16.
+pub fn byte_tiles() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| level() == Level::Amx && amx::multiplies_bytes())
 }
 
 /// The best level up to a cap. Beyond the cap nothing is tried.
@@ -62,26 +90,44 @@ fn detect(cap: Level) -> Level {
     levels.take_while(|&level| level <= cap && has(level)).last().unwrap_or(Level::Portable)
 }
 
+#[cfg(target_arch = "x86_64")]
+fn has_vnni() -> bool {
+    is_x86_feature_detected!("avx512vnni")
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 fn detect(_: Level) -> Level {
     Level::Portable
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+fn has_vnni() -> bool {
+    false
+}
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx {
     use crate::gemm::tiles;
+    use crate::integers::tiles as byte_tiles;
     use std::arch::x86_64::{__cpuid, __cpuid_count};
 
     /// Whether the CPU says that it has tiles, the kernel permits them, and a process that uses them survives: machines
     /// exist whose hypervisor hides a part, where a wrong guess is a crash.
     pub fn works() -> bool {
-        advertised() && permitted() && proven()
+        advertised(BF16 | TILE) && permitted() && proven(tiles::multiply_right)
     }
 
-    fn advertised() -> bool {
-        const BF16: u32 = 1 << 22;
-        const TILE: u32 = 1 << 24;
-        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (BF16 | TILE) == BF16 | TILE
+    /// Whether the same holds of tiles of bytes, where those of bf16 work.
+    pub fn multiplies_bytes() -> bool {
+        advertised(INT8) && proven(byte_tiles::multiply_right)
+    }
+
+    const BF16: u32 = 1 << 22;
+    const TILE: u32 = 1 << 24;
+    const INT8: u32 = 1 << 25;
+
+    fn advertised(bits: u32) -> bool {
+        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & bits == bits
     }
 
     /// Asks for the tiles' registers to be kept for all threads of this process; once is enough.
@@ -93,7 +139,7 @@ mod amx {
     }
 
     /// Multiplies two tiles in a child process and believes only its success.
-    fn proven() -> bool {
+    fn proven(multiply_right: fn() -> bool) -> bool {
         // SAFETY: between fork and _exit the child calls nothing but setrlimit, and computes on its own stack: it
         // takes no lock and does not allocate, so it does not matter what other threads held.
         unsafe {
@@ -102,7 +148,7 @@ mod amx {
                 0 => {
                     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                     libc::setrlimit(libc::RLIMIT_CORE, &none); // a crash leaves no file
-                    libc::_exit(if tiles::multiply_right() { 0 } else { 1 })
+                    libc::_exit(if multiply_right() { 0 } else { 1 })
                 }
                 child => {
                     let mut status = 0;
@@ -121,6 +167,17 @@ mod amx {
 #[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
 mod amx {
     pub fn works() -> bool {
+        false
+    }
+
+    pub fn multiplies_bytes() -> bool {
+        false
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod amx {
+    pub fn multiplies_bytes() -> bool {
         false
     }
 }

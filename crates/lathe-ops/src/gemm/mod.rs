@@ -20,6 +20,7 @@ pub(crate) mod tiles;
 
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
+pub(crate) use pack::row_panels;
 
 use crate::integers::{self, Activations, Integers};
 use crate::{Precision, flops, parallel, team};

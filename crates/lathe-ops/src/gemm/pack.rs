@@ -298,7 +298,7 @@ fn fill_column(a: Mat<'_>, (first, rows): (usize, usize), column: usize, ahead: 
 }
 
 /// Cuts rows into the fewest panels of at most `mr` rows, nearly equal: (first, rows).
-pub(super) fn row_panels(rows: usize, mr: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn row_panels(rows: usize, mr: usize) -> impl Iterator<Item = (usize, usize)> {
     let panels = rows.div_ceil(mr).max(1);
     (0..panels).map(move |i| {
         let (start, end) = (rows * i / panels, rows * (i + 1) / panels);

@@ -26,7 +26,7 @@ static CONFIG: Config = Config {
 };
 
 /// The tile registers of this thread, set up; dropping it releases them.
-pub(super) struct Tiles {
+pub(crate) struct Tiles {
     /// Registers belong to a thread.
     thread: PhantomData<*const ()>,
 }

@@ -30,7 +30,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn bytes(self) -> usize {
+    pub fn bytes(self) -> usize {
         match self {
             Self::Bytes => 1,
             Self::Words => 2,
@@ -68,10 +68,10 @@ pub(super) struct Data {
 static FREE: Mutex<Vec<Data>> = Mutex::new(Vec::new());
 
 /// Activations, whose memory is kept for later ones.
-pub(crate) struct Left(Option<Data>);
+pub(super) struct Memory(Option<Data>);
 
-impl Left {
-    pub(super) fn new(a: Mat<'_>, format: Format, kind: Kind, threads: usize) -> Self {
+impl Memory {
+    pub fn new(a: Mat<'_>, format: Format, kind: Kind, threads: usize) -> Self {
         let free = FREE.lock().expect("nothing panics while it holds the pool").pop();
         let mut data = free.unwrap_or_else(|| Data {
             kind,
@@ -85,12 +85,12 @@ impl Left {
         Self(Some(data))
     }
 
-    pub(super) fn data(&self) -> &Data {
+    pub fn data(&self) -> &Data {
         self.0.as_ref().expect("there is data until it is dropped")
     }
 }
 
-impl Drop for Left {
+impl Drop for Memory {
     fn drop(&mut self) {
         FREE.lock().expect("nothing panics while it holds the pool").extend(self.0.take());
     }
@@ -101,11 +101,14 @@ impl Data {
         let (rows, inputs) = (a.rows(), a.cols());
         let span = format.group().unwrap_or(LONGEST);
         let groups = inputs.div_ceil(span);
-        // Tiles have a depth of 64.
-        let stride = inputs.next_multiple_of(64);
+        // Tiles have a depth of 64, and 16 rows, of which the last may be anything. An odd number of cache lines keeps
+        // neighbouring rows from competing for the same places of the cache.
+        let stride = inputs.div_ceil(64) * 64;
+        let stride = if stride / 64 % 2 == 0 { stride + 64 } else { stride };
         let bytes = stride * kind.bytes();
-        if self.lines.bytes().len() < rows * bytes {
-            self.lines = Lines::zeros(rows * bytes);
+        let all = rows.next_multiple_of(16) * bytes;
+        if self.lines.bytes().len() < all {
+            self.lines = Lines::zeros(all);
         }
         self.sides.resize(self.sides.len().max(rows * groups), Side::default());
         (self.kind, self.stride, self.groups, self.span) = (kind, stride, groups, span / BLOCK);

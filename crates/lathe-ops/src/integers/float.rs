@@ -1,10 +1,9 @@
 //! Products of integer weights with activations that are not rounded: codes become f32 in registers, and the products
 //! of a group are summed before its scale multiplies them.
 
-use super::kernel::{Lane, Numbers, Task};
+use super::kernel::{Lane, Task};
 use super::panels::{self, BLOCK, LANES};
 use crate::simd::{fma, simd};
-use crate::storage::f16;
 
 /// The most rows of a task.
 pub(super) const ROWS: usize = 4;
@@ -79,14 +78,14 @@ fn of_bits<const ROWS: usize, const BITS: u32, const FUSED: bool>(middle: u8, ta
             }
         }
         let group_of_scale = if task.groups == 1 { 0 } else { group };
-        let scales = numbers(&task.numbers, group_of_scale);
+        let scales = task.numbers.get(group_of_scale);
         for r in 0..ROWS {
             for lane in 0..LANES {
                 totals[r][lane] = fma::<FUSED>(sums[r][lane], scales[lane], totals[r][lane]);
             }
         }
         if task.offset {
-            let offsets = numbers(&task.numbers, task.groups + group_of_scale);
+            let offsets = task.numbers.get(task.groups + group_of_scale);
             for r in 0..ROWS {
                 let sum = task.sides[r * task.x_groups + group].sum;
                 for lane in 0..LANES {
@@ -97,12 +96,4 @@ fn of_bits<const ROWS: usize, const BITS: u32, const FUSED: bool>(middle: u8, ta
         }
     }
     out[..ROWS].copy_from_slice(&totals);
-}
-
-#[inline(always)]
-fn numbers(numbers: &Numbers<'_>, group: usize) -> Lane {
-    match numbers {
-        Numbers::Rows(numbers) => std::array::from_fn(|lane| numbers[group * LANES + lane]),
-        Numbers::Groups(numbers) => std::array::from_fn(|lane| f16::from_bits(numbers[group * LANES + lane])),
-    }
 }

@@ -8,6 +8,8 @@
 use super::activations::{Kind, Side};
 use super::panels::{self, BLOCK, LANES};
 use super::{Integers, Sides};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::{self, Level};
 use crate::storage::f16;
 
 /// A kernel.
@@ -23,7 +25,7 @@ pub(super) struct Kernel {
 /// The results of a row for a panel.
 pub(super) type Lane = [f32; LANES];
 
-/// One row or more of activations by one panel.
+/// One row or more of activations by one panel, or by two, of which all follow one another.
 pub(super) struct Task<'a> {
     pub bits: u32,
     /// The panel's codes.
@@ -35,12 +37,40 @@ pub(super) struct Task<'a> {
     pub groups: usize,
     /// Activations of the rows, `stride` apart.
     pub x: &'a [u8],
+    pub kind: Kind,
     pub stride: usize,
     /// What goes with them: `x_groups` for each row.
     pub sides: &'a [Side],
     pub x_groups: usize,
     /// Blocks of a group.
     pub span: usize,
+}
+
+impl Task<'_> {
+    /// Asserts that everything is there for so many rows and panels.
+    pub fn check(&self, rows: usize, panels: usize) {
+        let blocks = self.codes.len() / panels::block_bytes(self.bits) / panels;
+        assert!(self.stride >= blocks * BLOCK && self.x.len() >= rows * self.stride * self.kind.bytes());
+        assert!(self.sides.len() >= rows * self.x_groups && self.x_groups * self.span >= blocks);
+        assert!(self.groups == 1 || self.groups == self.x_groups);
+        let numbers = match self.numbers {
+            Numbers::Rows(numbers) => numbers.len(),
+            Numbers::Groups(numbers) => numbers.len(),
+        };
+        assert!(numbers >= panels * self.numbers_of_panel() * LANES);
+    }
+
+    /// What goes with a group of a row of activations.
+    #[inline(always)]
+    pub fn side(&self, row: usize, group: usize) -> &Side {
+        &self.sides[row * self.x_groups + group]
+    }
+
+    /// Groups of scales and offsets that a panel has.
+    #[inline(always)]
+    pub fn numbers_of_panel(&self) -> usize {
+        self.groups * if self.offset { 2 } else { 1 }
+    }
 }
 
 /// Scales and offsets as they are stored.
@@ -53,7 +83,7 @@ pub(super) enum Numbers<'a> {
 impl Numbers<'_> {
     /// Those of a group for all outputs of the panel.
     #[inline(always)]
-    fn get(&self, group: usize) -> Lane {
+    pub fn get(&self, group: usize) -> Lane {
         match self {
             Self::Rows(numbers) => std::array::from_fn(|lane| numbers[group * LANES + lane]),
             Self::Groups(numbers) => std::array::from_fn(|lane| f16::from_bits(numbers[group * LANES + lane])),
@@ -62,20 +92,35 @@ impl Numbers<'_> {
 }
 
 impl Integers {
-    /// The scales of a panel, and behind them its offsets.
-    pub(super) fn numbers(&self, panel: usize) -> Numbers<'_> {
+    /// The scales of so many panels, each with its offsets behind them.
+    pub(super) fn numbers(&self, first: usize, panels: usize) -> Numbers<'_> {
         let len = super::side_len(self.format, self.inputs);
+        let range = first * len..(first + panels) * len;
         match &self.sides {
-            Sides::Rows(sides) => Numbers::Rows(&sides[panel * len..][..len]),
-            Sides::Groups(sides) => Numbers::Groups(&sides[panel * len..][..len]),
+            Sides::Rows(sides) => Numbers::Rows(&sides[range]),
+            Sides::Groups(sides) => Numbers::Groups(&sides[range]),
         }
     }
 }
 
 static PORTABLE: Kernel = Kernel { rows: 4, kind: Kind::Bytes, run: portable };
 
-/// The kernel for this CPU and rounded activations.
-pub(super) fn best() -> &'static Kernel {
+/// The kernel for this CPU, rounded activations and codes of so many bits.
+pub(super) fn best(bits: u32) -> &'static Kernel {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use super::{avx2, vnni};
+        static VNNI: Kernel = Kernel { rows: vnni::FEW, kind: Kind::Bytes, run: vnni::few };
+        static BYTES: Kernel = Kernel { rows: avx2::ROWS, kind: Kind::Bytes, run: avx2::run };
+        static WORDS: Kernel = Kernel { rows: avx2::ROWS, kind: Kind::Words, run: avx2::run };
+        if cpu::vnni() {
+            return &VNNI;
+        }
+        if cpu::level() >= Level::Avx2 && is_x86_feature_detected!("f16c") {
+            return if bits == 8 { &WORDS } else { &BYTES };
+        }
+    }
+    let _ = bits;
     &PORTABLE
 }
 
@@ -83,10 +128,8 @@ impl Kernel {
     /// Computes the results of so many rows.
     pub fn task(&self, rows: usize, task: &Task<'_>, out: &mut [Lane]) {
         assert!((1..=self.rows).contains(&rows) && out.len() >= rows);
-        let blocks = task.codes.len() / panels::block_bytes(task.bits);
-        assert!(task.stride >= blocks * BLOCK && task.sides.len() >= rows * task.x_groups);
-        assert!(task.x_groups * task.span >= blocks);
-        // SAFETY: the CPU can run this kernel, since `best` chose it; the task holds what the rows need.
+        task.check(rows, 1);
+        // SAFETY: the CPU can run this kernel, since `best` chose it; the task holds what the rows need, as just checked.
         unsafe { (self.run)(rows, task, out) }
     }
 }

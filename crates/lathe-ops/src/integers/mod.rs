@@ -8,12 +8,20 @@
 //! Activations are rounded to integers as well, or stay as they are: [`Activations`].
 
 mod activations;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod float;
 mod format;
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 mod panels;
 mod product;
 mod quantize;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 
 pub use format::{FORMATS, Format};
 pub use product::{Activations, product};
@@ -299,8 +307,13 @@ impl Integers {
 
     /// The codes of a panel.
     fn panel(&self, panel: usize) -> &[u8] {
+        self.panels(panel, 1)
+    }
+
+    /// The codes of so many panels.
+    fn panels(&self, first: usize, panels: usize) -> &[u8] {
         let bytes = panel_bytes(self.format, self.inputs);
-        &self.codes.bytes()[panel * bytes..][..bytes]
+        &self.codes.bytes()[first * bytes..][..panels * bytes]
     }
 
     /// Where the scale of an output's group is, or its offset.

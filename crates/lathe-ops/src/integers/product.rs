@@ -1,10 +1,10 @@
 //! C = A W^T for integer weights W.
 
-use super::activations::{Kind, Left as Data};
+use super::activations::{Data, Kind, Memory};
 use super::kernel::{self, Lane, Task};
 use super::panels::LANES;
 use super::{Integers, float};
-use crate::gemm::{Finish, Mat, MatMut, shrinking, split};
+use crate::gemm::{Finish, Mat, MatMut, row_panels, shrinking, split};
 use crate::{flops, parallel};
 
 /// What becomes of activations in products with integer weights.
@@ -72,15 +72,19 @@ pub(crate) fn run(
 }
 
 /// Activations, ready for products with weights.
-pub(crate) struct Left(Data);
+pub(crate) struct Left(Memory);
 
 impl Left {
     pub fn new(a: Mat<'_>, w: &Integers, activations: Activations, threads: usize) -> Self {
         let kind = match activations {
-            Activations::Int8 => kernel::best().kind,
+            Activations::Int8 => kernel::best(w.format.bits).kind,
             Activations::Float => Kind::Floats,
         };
-        Self(Data::new(a, w.format, kind, threads))
+        Self(Memory::new(a, w.format, kind, threads))
+    }
+
+    pub(super) fn data(&self) -> &Data {
+        self.0.data()
     }
 }
 
@@ -114,10 +118,16 @@ impl Job<'_> {
         let (rows, cols) = (c.rows(), c.cols());
         let mut from = 0;
         while from < cols {
-            let output = self.first + col + from;
-            let lane = output % LANES;
+            let (panel, lane) = ((self.first + col + from) / LANES, (self.first + col + from) % LANES);
+            #[cfg(target_arch = "x86_64")]
+            if self.left.data().kind != Kind::Floats && lane + cols - from > LANES && super::pairs::worth(rows) {
+                let count = (2 * LANES - lane).min(cols - from);
+                super::pairs::panels(self, &mut c.block(0, from, rows, count), row, panel, lane);
+                from += count;
+                continue;
+            }
             let count = (LANES - lane).min(cols - from);
-            self.panel(&mut c.block(0, from, rows, count), row, output / LANES, lane);
+            self.panel(&mut c.block(0, from, rows, count), row, panel, lane);
             from += count;
         }
         if let Some(finish) = self.finish {
@@ -127,34 +137,45 @@ impl Job<'_> {
 
     /// Computes some of a panel's outputs, from `lane` on.
     fn panel(&self, c: &mut MatMut<'_>, row: usize, panel: usize, lane: usize) {
-        let (rows, cols, data) = (c.rows(), c.cols(), self.left.0.data());
-        let most = if data.kind == Kind::Floats { float::ROWS } else { kernel::best().rows };
-        let mut out = [Lane::default(); 16];
-        for r0 in (0..rows).step_by(most) {
-            let count = most.min(rows - r0);
-            let task = Task {
-                bits: self.w.format.bits,
-                codes: self.w.panel(panel),
-                numbers: self.w.numbers(panel),
-                offset: self.w.format.offset,
-                groups: self.w.groups(),
-                x: data.bytes_from(row + r0),
-                stride: data.stride,
-                sides: data.sides_from(row + r0),
-                x_groups: data.groups,
-                span: data.span,
-            };
-            match data.kind {
-                Kind::Floats => float::task(count, self.w.format.middle(), &task, &mut out),
-                _ => kernel::best().task(count, &task, &mut out),
+        let floats = self.left.data().kind == Kind::Floats;
+        let kernel = kernel::best(self.w.format.bits);
+        let most = if floats { float::ROWS } else { kernel.rows };
+        let mut out = [Lane::default(); 8];
+        for (r0, count) in row_panels(c.rows(), most) {
+            let task = self.task(panel, row + r0);
+            match floats {
+                true => float::task(count, self.w.format.middle(), &task, &mut out),
+                false => kernel.task(count, &task, &mut out),
             }
-            for (r, out) in out.iter().enumerate().take(count) {
-                let c = c.row(r0 + r, 0, cols).iter_mut().zip(&out[lane..]);
-                match self.accumulate {
-                    true => c.for_each(|(c, out)| *c += out),
-                    false => c.for_each(|(c, out)| *c = *out),
-                }
-            }
+            (0..count).for_each(|r| self.store(c, r0 + r, &out[r][lane..]));
+        }
+    }
+
+    /// A panel and the rows of A from `row` on.
+    pub(super) fn task(&self, panel: usize, row: usize) -> Task<'_> {
+        let (w, data) = (self.w, self.left.data());
+        Task {
+            bits: w.format.bits,
+            codes: w.panel(panel),
+            numbers: w.numbers(panel, 1),
+            offset: w.format.offset,
+            groups: w.groups(),
+            x: data.bytes_from(row),
+            kind: data.kind,
+            stride: data.stride,
+            sides: data.sides_from(row),
+            x_groups: data.groups,
+            span: data.span,
+        }
+    }
+
+    /// Stores or adds results to a row of a part of C.
+    pub(super) fn store(&self, c: &mut MatMut<'_>, row: usize, results: &[f32]) {
+        let cols = c.cols();
+        let c = c.row(row, 0, cols).iter_mut().zip(results);
+        match self.accumulate {
+            true => c.for_each(|(c, result)| *c += result),
+            false => c.for_each(|(c, result)| *c = *result),
         }
     }
 }

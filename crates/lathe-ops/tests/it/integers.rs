@@ -419,3 +419,17 @@ fn same_on_any_number_of_threads() {
         }
     }
 }
+
+/// All of the above with every cap of instructions: those that this CPU has not are as the one before.
+#[test]
+fn on_every_level() {
+    for cap in ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"] {
+        let tests = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["integers::", "--skip", "on_every_level"])
+            .env("LATHE_CPU", cap)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&tests.stdout);
+        assert!(tests.status.success() && said.contains("integers::products_are_exact ... ok"), "{cap}: {said}");
+    }
+}
