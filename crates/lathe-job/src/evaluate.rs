@@ -207,7 +207,8 @@ pub(crate) fn check_tokenizer(tokenizer: &Tokenizer, model: &Model, folder: &Pat
         }
         _ if found > vocab => {
             let expected = format!("at most {vocab}, the model's vocabulary");
-            Err(Error::data(folder.join("tokenizer.json").display(), format!("{found} tokens"), expected))
+            let file = Tokenizer::file_of(folder)?.unwrap_or_else(|| folder.into());
+            Err(Error::data(file.display(), format!("{found} tokens"), expected))
         }
         _ => Ok(()),
     }

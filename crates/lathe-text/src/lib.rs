@@ -11,6 +11,7 @@ mod chunks;
 mod decoder;
 mod documents;
 mod encoding;
+mod gguf_tokenizer;
 mod guard;
 pub mod language;
 mod prepare;

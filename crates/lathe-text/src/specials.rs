@@ -15,8 +15,9 @@ use std::path::Path;
 use tokenizers::{PostProcessorWrapper, Tokenizer};
 
 /// The files beside `tokenizer.json` that belong to it, in the order in which they are asked.
-pub(crate) const FILES: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", GENERATION];
-const GENERATION: &str = "generation_config.json";
+pub(crate) const FILES: [&str; 3] = [TOKENIZER_CONFIG, "special_tokens_map.json", GENERATION];
+pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+pub(crate) const GENERATION: &str = "generation_config.json";
 /// The model's own file, which is read but not written.
 const CONFIG: &str = "config.json";
 
@@ -195,6 +196,11 @@ impl Beside {
         files.retain(|(name, _)| *name != CONFIG);
         beside.files = files;
         Ok(beside)
+    }
+
+    /// Files that are not on the disk.
+    pub fn of(files: Files) -> Result<Self> {
+        Ok(Self { files: files.clone(), ..Self::parse(Path::new(""), &files)? })
     }
 
     /// What files of a folder say.

@@ -5,9 +5,10 @@
 //!   as it was.
 //! - `word:N`: the N most frequent words, as Transformer-XL reads WikiText-103 (Dai et al. 2019): split at white space,
 //!   `<eos>` for the end of a line, `<unk>` for the rest; frequent words come first, as an adaptive softmax needs them.
-//! - a file: any `tokenizer.json`, or GPT-2's `vocab.json` with `merges.txt` beside it. What lies beside it and names its
-//!   special tokens is read with it and kept.
+//! - a file: any `tokenizer.json`, GPT-2's `vocab.json` with `merges.txt` beside it, or a GGUF file. What lies beside it
+//!   and names its special tokens is read with it and kept; a GGUF file has all of that inside.
 
+use crate::gguf_tokenizer;
 use crate::guard::guarded;
 use crate::quick::Quick;
 use crate::specials::{Beside, Specials};
@@ -40,7 +41,7 @@ pub enum TokenizerSpec {
     Bpe(u32),
     /// So many words, the most frequent of the training text.
     Word(u32),
-    /// A `tokenizer.json`, or a `vocab.json` with a `merges.txt` beside it.
+    /// A `tokenizer.json`, a `vocab.json` with a `merges.txt` beside it, or a GGUF file.
     File(PathBuf),
 }
 
@@ -111,27 +112,41 @@ pub struct Hf {
 }
 
 impl Tokenizer {
-    /// The tokenizer of a model folder: its `tokenizer.json`, else bytes. Whether the vocabulary fits is for the caller.
+    /// The tokenizer of a model folder: its `tokenizer.json`, else bytes; that of a GGUF file. Whether the vocabulary fits
+    /// is for the caller.
     pub fn load(dir: &Path) -> Result<Self> {
-        let path = dir.join(FILE);
-        match path.try_exists().map_err(Error::io(&path))? {
-            true => Self::open(&path),
-            false => Ok(Self::Bytes),
+        match Self::file_of(dir)? {
+            Some(path) => Self::open(&path),
+            None => Ok(Self::Bytes),
         }
     }
 
-    /// A `tokenizer.json`, or a `vocab.json` with a `merges.txt` beside it.
+    /// Where the tokenizer of a model is: in the `tokenizer.json` of its folder, if there is one, or in its GGUF file.
+    pub fn file_of(model: &Path) -> Result<Option<PathBuf>> {
+        if lathe_gguf::is_gguf(model) {
+            return Ok(Some(model.into()));
+        }
+        let path = model.join(FILE);
+        Ok(path.try_exists().map_err(Error::io(&path))?.then_some(path))
+    }
+
+    /// A `tokenizer.json`, a `vocab.json` with a `merges.txt` beside it, or a GGUF file.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut tokenizer = match name.strip_suffix("vocab.json") {
-            Some(prefix) => Self::gpt2(path, &path.with_file_name(format!("{prefix}merges.txt")))?,
-            None => {
-                let bytes = std::fs::read(path).map_err(Error::io(path))?;
-                guarded(|| Self::of(tokenizers::Tokenizer::from_bytes(bytes)?)).map_err(|error| wrong(path, error))?
+        let beside = || Beside::read(path.parent().unwrap_or(Path::new("")));
+        let parse = |json: Vec<u8>| {
+            guarded(|| Self::of(tokenizers::Tokenizer::from_bytes(json)?)).map_err(|error| wrong(path, error))
+        };
+        let (mut tokenizer, beside) = match name.strip_suffix("vocab.json") {
+            _ if lathe_gguf::is_gguf(path) => {
+                let (json, files) = gguf_tokenizer::read(path)?;
+                (parse(json)?, Beside::of(files)?)
             }
+            Some(prefix) => (Self::gpt2(path, &path.with_file_name(format!("{prefix}merges.txt")))?, beside()?),
+            None => (parse(std::fs::read(path).map_err(Error::io(path))?)?, beside()?),
         };
         if let Self::Hf(hf) = &mut tokenizer {
-            hf.beside = Beside::read(path.parent().unwrap_or(Path::new("")))?;
+            hf.beside = beside;
             hf.specials =
                 guarded(|| Ok(Specials::of(&hf.inner, hf.unknown, &hf.beside))).map_err(|error| wrong(path, error))?;
         }
@@ -331,5 +346,5 @@ pub(crate) fn cannot_encode(error: String) -> Error {
 }
 
 fn wrong(path: &Path, error: impl fmt::Display) -> Error {
-    Error::data(path.display(), error, "a tokenizer.json, or a vocab.json with a merges.txt beside it")
+    Error::data(path.display(), error, "a tokenizer.json, a vocab.json with a merges.txt beside it, or a GGUF file")
 }

@@ -83,9 +83,9 @@ const WORD: KeyKind = KeyKind::Word;
 settings! {
     data: String = "builtin", WORD, "text to learn: a file, a folder, either with .gz, or builtin[:MB[:SEED]] [builtin]";
     valid: String = "", WORD, "text to validate on [the last tenth of the data]";
-    tokenizer: String = "", WORD, "bytes, bpe:N, word:N, a tokenizer.json or a vocab.json beside its merges.txt [init's, else bytes]";
+    tokenizer: String = "", WORD, "bytes, bpe:N, word:N, a tokenizer.json, a vocab.json beside its merges.txt or a GGUF file [init's, else bytes]";
     task: String = "", WORD, "what to train for: causal_lm or masked_lm [what the backbone is for]";
-    init: String = "", WORD, "model folder to begin with the weights of [fresh weights]";
+    init: String = "", WORD, "model folder or GGUF file to begin with the weights of [fresh weights]";
     out: String = "", WORD, "folder of the run, which becomes the model's folder";
     steps: u32 = 1000u32, KeyKind::Int(1, 1 << 30), "optimiser steps [1000]";
     batch: u32 = 16u32, KeyKind::Int(1, 1 << 20), "sequences of a step [16]";

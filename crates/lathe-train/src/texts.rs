@@ -50,11 +50,14 @@ pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
 
 /// The tokenizer that settings name: the one of the weights to begin with, where there is no other word.
 fn tokenizer_of(settings: &Settings) -> lathe_text::Result<TokenizerSpec> {
-    let of_init = Path::new(&settings.init).join("tokenizer.json");
-    match settings.tokenizer.as_str() {
-        "" if !settings.init.is_empty() && of_init.exists() => of_init.display().to_string().parse(),
-        "" => "bytes".parse(),
-        name => name.parse(),
+    let of_init = match settings.init.as_str() {
+        "" => None,
+        init => Tokenizer::file_of(Path::new(init))?,
+    };
+    match (settings.tokenizer.as_str(), of_init) {
+        ("", Some(file)) => file.display().to_string().parse(),
+        ("", None) => "bytes".parse(),
+        (name, _) => name.parse(),
     }
 }
 

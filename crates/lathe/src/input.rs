@@ -101,7 +101,7 @@ impl ModelArgs {
         let mut model = match &self.name {
             Some(name) => spec(name, &REGISTRY)?,
             None if self.keys.is_empty() => {
-                return Err(Usage("no model: give a file, a model folder, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
+                return Err(Usage("no model: give a file, a model folder, a GGUF file, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
             }
             None => Spec::default(),
         };
@@ -133,7 +133,8 @@ impl clap::FromArgMatches for ModelArgs {
 
 impl clap::Args for ModelArgs {
     fn augment_args(command: Command) -> Command {
-        let model = Arg::new("model").value_name("MODEL").help("Model file (TOML), model folder or shipped name");
+        let model =
+            Arg::new("model").value_name("MODEL").help("Model file (TOML), model folder, GGUF file or shipped name");
         ModelKeys::augment_args(command.arg(model))
     }
 

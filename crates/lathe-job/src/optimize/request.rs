@@ -100,11 +100,12 @@ impl Asked {
     /// The model as it is to be, and how it reads text.
     fn model(&self, registry: &Registry) -> Result<(Model, String)> {
         let mut spec = input::spec(&self.model, registry)?;
-        let folder = Path::new(&self.model).join("tokenizer.json");
         let tokenizer = match &self.tokenizer {
             Some(tokenizer) => tokenizer.clone(),
-            None if folder.exists() => folder.display().to_string(),
-            None => "bytes".into(),
+            None => {
+                let file = Tokenizer::file_of(Path::new(&self.model))?;
+                file.map_or_else(|| "bytes".into(), |file| file.display().to_string())
+            }
         };
         // What is trained from scratch has the vocabulary of the tokenizer that is asked for.
         if self.tokenizer.is_some() || spec.get("vocab").is_none() {

@@ -28,7 +28,8 @@ fn only_its_own_file_names_a_backbone_or_a_block() {
     let names: Vec<(&str, PathBuf)> = backbones.chain(blocks).map(|(key, home)| (key, crates.join(home))).collect();
     let mut offenders = Vec::new();
     for file in &files {
-        let suite = file.file_name().is_some_and(|name| name == "conformance.rs");
+        // GGUF calls kinds of tokenizers by the models that first had them.
+        let suite = file.file_name().is_some_and(|name| name == "conformance.rs" || name == "gguf_tokenizer.rs");
         let text = std::fs::read_to_string(file).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap_or_default(); // tests stand at the end
         for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {

@@ -3,5 +3,6 @@
 mod damaged;
 mod data;
 mod documents;
+mod gguf;
 mod language;
 mod specials;

@@ -28,7 +28,7 @@ a made-up language, builtin:MEGABYTES:SEED as long as you like. Without --valid,
 bytes     a token is a byte, 256 of them; takes any file
 bpe:N     pieces of words, N of them, learnt from the text (byte-level BPE, as GPT-2's): any text comes back as it was
 word:N    the N most frequent words, `<unk>` for the others, `<eos>` for the end of a line
-FILE      a tokenizer.json, or GPT-2's vocab.json with merges.txt beside it
+FILE      a tokenizer.json, GPT-2's vocab.json with merges.txt beside it, or a GGUF file
 
 A tokenizer is learnt from the training text alone. --out keeps it, with the tokens, for others to use.
 

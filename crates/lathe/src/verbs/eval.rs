@@ -28,12 +28,13 @@ evaluated (DIR): mean, median, 99 % and 99.9 %. same_top is the share of tokens 
 Examples:
   lathe eval mine --data test.txt
   lathe eval stories15M --data stories.txt --documents
+  lathe eval SmolLM2-135M.gguf --data test.txt
   lathe eval my_bert --task masked_lm --data test.txt
   lathe eval mine_int8 --data test.txt --against mine
   lathe eval mine --data enwik8.gz --tgt-len 128 --mem-len 2052 --clamp-len 820"
 )]
 pub struct Eval {
-    /// Model folder: config.json, model.safetensors and tokenizer.json (bytes without one)
+    /// Model folder (config.json, model.safetensors, tokenizer.json; bytes without one) or GGUF file
     folder: PathBuf,
     /// Text: a file, a folder, either with .gz, or builtin, builtin:MB or builtin:MB:SEED
     #[arg(long, value_name = "FILE")]

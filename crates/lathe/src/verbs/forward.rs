@@ -27,7 +27,7 @@ Example:
   lathe forward my_model --tokens ids.safetensors --out out.safetensors --grads"
 )]
 pub struct Forward {
-    /// Model folder: config.json and model.safetensors
+    /// Model folder (config.json and model.safetensors) or GGUF file
     folder: PathBuf,
     /// Tokens: a safetensors file with `ids`
     #[arg(long, value_name = "IDS")]

@@ -28,7 +28,7 @@ Examples:
   lathe optimize --model gpt2.toml --data my.txt --mode decode --batch 8 --seq 64 --compare"
 )]
 pub struct Optimize {
-    /// Model file, model folder or shipped name
+    /// Model file, model folder, GGUF file or shipped name
     #[arg(long, default_value = "deep_transformer_xl")]
     model: String,
     /// Text to learn: a file, a folder, either with .gz, or builtin
@@ -37,7 +37,7 @@ pub struct Optimize {
     /// Text to validate on [default: the last tenth of the data]
     #[arg(long)]
     valid: Option<String>,
-    /// bytes, bpe:N, word:N or a tokenizer.json [default: the model folder's, else bytes]
+    /// bytes, bpe:N, word:N or a tokenizer.json [default: the model's, else bytes]
     #[arg(long)]
     tokenizer: Option<String>,
     /// Latency wanted, as a share of the model's [default: 0.5]

@@ -79,7 +79,7 @@ impl clap::Args for Flags {
         let model = Arg::new("model")
             .long("model")
             .value_name("MODEL")
-            .help(format!("model file, model folder or shipped name [{DEFAULT_MODEL}, or init's]"))
+            .help(format!("model file, model folder, GGUF file or shipped name [{DEFAULT_MODEL}, or init's]"))
             .help_heading("Run (over the run file's)");
         let flags = input::key_flags(settings::KEYS, "Run (over the run file's)");
         input::ModelKeys::augment_args(command.arg(model).args(flags))

@@ -7,6 +7,7 @@ mod data;
 mod differentiable;
 mod families;
 mod forward;
+mod gguf;
 mod optimize;
 mod proxies;
 mod readme;
