@@ -20,6 +20,7 @@ use crate::optimizer::Optimizer;
 use crate::resumable::{self, Next, Resumable};
 use crate::schedule::Schedule;
 use crate::settings::{self, ModelEntry, Settings};
+use crate::sparsity::Sparsity;
 use crate::tasks::{self, Batches, Cut, Task};
 use crate::texts::{Texts, check_vocab, language_of};
 use crate::{Error, Result};
@@ -161,6 +162,7 @@ struct Run {
     len: u32,
     metrics: Metrics,
     grads: Grads,
+    sparsity: Option<Sparsity>,
     state: TrainState,
     /// Since this process works on it, and the seconds before.
     began: (Instant, f64),
@@ -222,11 +224,13 @@ impl Run {
             task,
             batches,
             len,
+            sparsity: None,
             state,
             began: (began, 0.0),
         };
         resumable::take_up(&mut run, folder, &mut |warning| watch(Event::Warning(warning)))?;
         run.state.network.set_precision(precision); // whichever network it is by now
+        run.sparsity = Sparsity::new(&run.settings, &run.state.network);
         run.began.1 = run.state.progress.seconds;
         let step = run.state.progress.step;
         if step > 0 {
@@ -317,6 +321,7 @@ impl Run {
         let batch = self.batches.batch(u64::from(progress.step))?;
         let (loss, experts) = gradient(network, self.task, states, &batch, &self.settings, step, &mut self.grads);
         let lr = self.schedule.rate(step);
+        self.sparsity.iter().for_each(|sparsity| sparsity.of_gradients(&mut self.grads));
         if step == 1 {
             progress.first_loss = loss;
         }
@@ -328,6 +333,7 @@ impl Run {
                 checkpoint::steps(&self.checkpoints()).first().map(|&step| checkpoint::path(&self.checkpoints(), step));
             return Err(Error::Diverged { step, loss, highest, checkpoint: good });
         }
+        self.sparsity.iter_mut().for_each(|sparsity| sparsity.after(step, network, optimizer));
         progress.step = step;
         recent.push(loss);
         recent.drain(..recent.len().saturating_sub(RECENT));

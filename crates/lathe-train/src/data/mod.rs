@@ -12,6 +12,7 @@ mod decoder;
 mod documents;
 mod encoding;
 mod guard;
+mod pruned;
 mod quick;
 mod sampler;
 mod source;
@@ -24,6 +25,7 @@ pub use chunks::{CHUNK, Chunks};
 pub use decoder::Decoder;
 pub use documents::{Document, DocumentTokens, Documents, Sequence};
 pub use encoding::{Encoding, Padded};
+pub use pruned::{Pruned, renumber_ids};
 pub use sampler::{Batch, Sampler, mix, permute};
 pub use source::{BUILTIN_MB, Source};
 pub use specials::Specials;
@@ -33,6 +35,7 @@ pub use vocabulary::SAMPLE;
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::path::Path;
 
 /// What is told while work goes on: what it is, how much is done, and how much there is, 0 where nobody knows.
@@ -181,6 +184,18 @@ pub fn encode_source(source: &str, tokenizer: &Tokenizer, out: &Path, progress: 
     }
     let job = tokens::Job { source: &source, range: 0..source.bytes(), tokenizer, key };
     tokens::encode(job, out, progress)
+}
+
+/// Encodes a range of a text into a token file.
+pub fn encode_range(
+    source: &Source,
+    range: Range<u64>,
+    tokenizer: &Tokenizer,
+    out: &Path,
+    progress: &Progress<'_>,
+) -> Result<Tokens> {
+    let key = key(&[&source.fingerprint()?, &format!("{range:?}"), &tokenizer.json().unwrap_or_default()]);
+    tokens::encode(tokens::Job { source, range, tokenizer, key }, out, progress)
 }
 
 /// What the tokens of the training text depend on, but for what was learnt from it.

@@ -5,4 +5,6 @@ mod damaged;
 mod data;
 mod documents;
 mod language;
+mod pruned;
+mod sparsity;
 mod specials;
