@@ -5,6 +5,7 @@
 //! - [`profiler`], [`profile`]: tables of measured blocks, and how well they predict whole models.
 //! - [`pareto`], [`compare`], [`differentiable`]: searches.
 //! - [`train`], [`evaluate`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
+//! - [`prune`](mod@prune): a smaller model out of a trained one, measured.
 //! - [`optimize`]: from a model and a text to a faster model and a report.
 //!
 //! A job is given a [`Context`] and a request, sends [`Event`]s while it runs, and returns what it found. Blocks and
@@ -28,6 +29,7 @@ pub mod pareto;
 mod plot;
 pub mod profile;
 pub mod profiler;
+pub mod prune;
 pub mod store;
 pub mod train;
 

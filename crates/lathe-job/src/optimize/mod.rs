@@ -24,7 +24,7 @@ mod inherit;
 mod measured;
 mod options;
 mod outcome;
-mod pair;
+pub(crate) mod pair;
 mod plan;
 mod race;
 mod repeat;

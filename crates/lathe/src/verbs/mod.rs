@@ -14,6 +14,7 @@ mod models;
 mod optimize;
 mod profile;
 mod proxies;
+mod prune;
 mod search;
 mod space;
 mod train;
@@ -40,6 +41,7 @@ pub const VERBS: &[Verb] = &[
     verb::<generate::Generate>(),
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
+    verb::<prune::Prune>(),
     verb::<profile::Profile>(),
     verb::<proxies::Proxies>(),
     verb::<search::Search>(),

@@ -7,6 +7,7 @@ mod families;
 mod forward;
 mod optimize;
 mod proxies;
+mod prune;
 mod readme;
 mod search;
 mod train;
