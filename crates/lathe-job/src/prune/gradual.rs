@@ -5,6 +5,7 @@ use super::outcome::{Control, Found, Share};
 use crate::{Event, Result, Watch};
 use lathe_model::folder;
 use lathe_model::prune::magnitude::Mask;
+use lathe_model::prune::store_as;
 use lathe_train::run;
 use lathe_train::settings::Settings;
 use std::path::{Path, PathBuf};
@@ -54,8 +55,9 @@ impl Job<'_> {
         watch(Event::Stage { number: 1, of: stages, what });
         let settings = Settings { sparsity: share, ..self.training(&self.before, RATE) };
         let trained = self.train("training", settings, &mut *watch)?;
-        let network = folder::load(&trained, self.registry)?;
+        let mut network = folder::load(&trained, self.registry)?;
         let reached = Mask::of_zeros(&network).sparsity();
+        store_as(&mut network, &self.network); // bytes are compared with bytes of the same kind
         self.save(&network, &self.tokenizer)?;
         let mut control = None;
         if self.asked.control {

@@ -2,6 +2,7 @@
 
 use super::request::Asked;
 use crate::{Error, Event, Result, Watch};
+use lathe_core::model::MAX_LEN;
 use lathe_core::{Frame, Registry};
 use lathe_model::folder;
 use lathe_train::data::{self, Batch, Documents, Source, Tokenizer, Tokens};
@@ -127,7 +128,8 @@ impl Text {
         let frame = &network.model.frame;
         if self.documents {
             check_documents(frame)?;
-            let mut documents = self.documents(true)?.tokens(&tokenizer, frame.window() as usize)?;
+            let longest = if frame.has_memory() { MAX_LEN } else { frame.max_len };
+            let mut documents = self.documents(true)?.tokens(&tokenizer, longest as usize)?;
             let mut heard = |done| watch(Event::Steps { what: "evaluating", note, done, total: 0 });
             let evaluation = evaluate_documents(&network, &mut documents, &mut heard)?;
             return self.scored(evaluation);
