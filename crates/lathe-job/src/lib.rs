@@ -6,6 +6,7 @@
 //! - [`pareto`], [`differentiable`]: searches.
 //! - [`compare`]: models, or searches, side by side.
 //! - [`train`], [`evaluate`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
+//! - [`prune`](mod@prune): a smaller model out of a trained one, measured.
 //! - [`optimize`]: from a model and a text to a faster model and a report.
 //!
 //! A job is given a [`Context`] and a request, sends [`Event`]s while it runs, and returns what it found. Blocks and
@@ -31,6 +32,7 @@ mod plot;
 pub mod profile;
 pub mod profiler;
 pub mod quantize;
+pub mod prune;
 pub mod store;
 pub mod train;
 

@@ -45,20 +45,26 @@ pub struct Documents<'a> {
 impl<'a> Documents<'a> {
     /// Finds out what separates the documents: the text is read up to the first separating line, or to its end.
     pub fn new(source: &'a Source) -> Result<Self> {
-        let mut documents = Self::start(source);
+        Self::within(source, 0..source.bytes())
+    }
+
+    /// The documents of a range of the text; those at its ends may be cut.
+    pub fn within(source: &'a Source, range: Range<u64>) -> Result<Self> {
+        let mut documents = Self::start(source, range.clone());
         let mut line = Vec::new();
         while documents.line(&mut line)? > 0 {
             if line.trim_ascii() == SEPARATOR {
-                return Ok(Self { lines: true, ..Self::start(source) });
+                return Ok(Self { lines: true, ..Self::start(source, range) });
             }
             line.clear();
         }
-        Ok(Self::start(source))
+        Ok(Self::start(source, range))
     }
 
-    fn start(source: &'a Source) -> Self {
-        let reader = BufReader::with_capacity(1 << 16, source.read(0..source.bytes()));
-        Self { source, reader, lines: false, at: 0, failed: false }
+    fn start(source: &'a Source, range: Range<u64>) -> Self {
+        let at = range.start;
+        let reader = BufReader::with_capacity(1 << 16, source.read(range));
+        Self { source, reader, lines: false, at, failed: false }
     }
 
     /// The documents as tokens, each at most `max_len` with BOS.

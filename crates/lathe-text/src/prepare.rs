@@ -6,6 +6,7 @@ use crate::{
 use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 use std::hash::Hasher;
+use std::ops::Range;
 use std::path::Path;
 
 /// Which text, and how it becomes tokens.
@@ -151,6 +152,18 @@ pub fn encode_source(source: &str, tokenizer: &Tokenizer, out: &Path, progress: 
     }
     let job = tokens::Job { source: &source, range: 0..source.bytes(), tokenizer, key };
     tokens::encode(job, out, progress)
+}
+
+/// Encodes a range of a text into a token file.
+pub fn encode_range(
+    source: &Source,
+    range: Range<u64>,
+    tokenizer: &Tokenizer,
+    out: &Path,
+    progress: &Progress<'_>,
+) -> Result<Tokens> {
+    let key = key(&[&source.fingerprint()?, &format!("{range:?}"), &tokenizer.json().unwrap_or_default()]);
+    tokens::encode(tokens::Job { source, range, tokenizer, key }, out, progress)
 }
 
 /// What the tokens of the training text depend on, but for what was learnt from it.

@@ -86,8 +86,13 @@ impl Source {
 
     /// Where 90 % of the bytes end, moved to the next character start.
     pub fn split(&self) -> Result<u64> {
+        self.next_character((u128::from(self.bytes()) * 9 / 10) as u64)
+    }
+
+    /// A place in the text, moved to the next character start.
+    pub fn next_character(&self, at: u64) -> Result<u64> {
         let total = self.bytes();
-        let at = (u128::from(total) * 9 / 10) as u64;
+        let at = at.min(total);
         // A character has at most three bytes after its first; text that is no UTF-8 may have more of that kind.
         let mut next = [0; 3];
         let mut reader = self.read(at..(at + 3).min(total));

@@ -163,16 +163,16 @@ impl Processor {
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     /// Those of [`FILES`] that are there, as they are.
-    files: Files,
+    pub(super) files: Files,
     /// Tokens by name, for each file and role.
-    named: Vec<[Named; 7]>,
+    pub(super) named: Vec<[Named; 7]>,
     /// Tokens by id, for each file and role.
-    listed: Vec<[Vec<u32>; 7]>,
+    pub(super) listed: Vec<[Vec<u32>; 7]>,
 }
 
 /// What a file says of a role.
-#[derive(Debug, Default)]
-enum Named {
+#[derive(Debug, Clone, Default)]
+pub(super) enum Named {
     #[default]
     Nothing,
     /// That there is none.

@@ -106,9 +106,9 @@ pub struct Hf {
     /// The same tokens sooner, where we know how.
     quick: Option<Quick>,
     vocab: u32,
-    unknown: Option<u32>,
-    specials: Specials,
-    beside: Beside,
+    pub(super) unknown: Option<u32>,
+    pub(super) specials: Specials,
+    pub(super) beside: Beside,
 }
 
 impl Tokenizer {

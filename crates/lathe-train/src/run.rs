@@ -21,6 +21,7 @@ use crate::resumable::{self, Next, Resumable};
 use crate::rounding::Rounding;
 use crate::schedule::Schedule;
 use crate::settings::{self, ModelEntry, Settings};
+use crate::sparsity::Sparsity;
 use crate::tasks::{self, Batches, Cut, Task};
 use crate::texts::{Texts, check_vocab, language_of};
 use crate::{Error, Result};
@@ -163,6 +164,7 @@ struct Run {
     metrics: Metrics,
     grads: Grads,
     rounding: Option<Rounding>,
+    sparsity: Option<Sparsity>,
     state: TrainState,
     /// Since this process works on it, and the seconds before.
     began: (Instant, f64),
@@ -225,11 +227,13 @@ impl Run {
             task,
             batches,
             len,
+            sparsity: None,
             state,
             began: (began, 0.0),
         };
         resumable::take_up(&mut run, folder, &mut |warning| watch(Event::Warning(warning)))?;
         run.state.network.set_precision(precision); // whichever network it is by now
+        run.sparsity = Sparsity::new(&run.settings, &run.state.network);
         run.began.1 = run.state.progress.seconds;
         let step = run.state.progress.step;
         if step > 0 {
@@ -328,6 +332,7 @@ impl Run {
             None => gradient(network),
         };
         let lr = self.schedule.rate(step);
+        self.sparsity.iter().for_each(|sparsity| sparsity.of_gradients(&mut self.grads));
         if step == 1 {
             progress.first_loss = loss;
         }
@@ -339,6 +344,7 @@ impl Run {
                 checkpoint::steps(&self.checkpoints()).first().map(|&step| checkpoint::path(&self.checkpoints(), step));
             return Err(Error::Diverged { step, loss, highest, checkpoint: good });
         }
+        self.sparsity.iter_mut().for_each(|sparsity| sparsity.after(step, network, optimizer));
         progress.step = step;
         recent.push(loss);
         recent.drain(..recent.len().saturating_sub(RECENT));

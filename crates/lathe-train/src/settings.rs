@@ -113,6 +113,9 @@ settings! {
     checkpoint_every: u32 = 0u32, COUNT, "steps between checkpoints [a tenth of all, at most 1000]";
     keep: u32 = 2u32, KeyKind::Int(1, 1 << 20), "checkpoints to keep beside the best [2]";
     log_every: u32 = 10u32, KeyKind::Int(1, u32::MAX), "steps between records in metrics.jsonl [10]";
+    sparsity: f64 = 0.0, KeyKind::Real(0.0, 1.0), "share of the blocks' weights that are 0 in the end: the smallest go, more and more of them until three quarters of the steps [0]";
+    sparsity_evenly: bool = false, KeyKind::Flag, "as large a share of each matrix, rather than the smallest weights of all [false]";
+    keep_zeros: bool = false, KeyKind::Flag, "blocks' weights that are 0 at the start stay 0 [false]";
     tensorboard: bool = false, KeyKind::Flag, "write TensorBoard event files too [false]";
 }
 
@@ -187,6 +190,10 @@ impl Settings {
         if !self.batch.is_multiple_of(self.accumulate) {
             let expected = format!("a divisor of batch, which is {}", self.batch);
             return Err(Error::value("accumulate", self.accumulate, expected));
+        }
+        if self.sparsity > 0.0 && self.patience > 0 {
+            let expected = "0 with a sparsity, for the best model on the way may not have it yet";
+            return Err(Error::value("patience", self.patience, expected));
         }
         Ok(())
     }

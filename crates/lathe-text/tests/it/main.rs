@@ -5,4 +5,5 @@ mod data;
 mod documents;
 mod gguf;
 mod language;
+mod pruned;
 mod specials;

@@ -3,3 +3,4 @@
 mod contract;
 mod generate;
 mod sampler;
+mod sparsity;

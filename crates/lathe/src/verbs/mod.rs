@@ -16,6 +16,7 @@ mod optimize;
 mod profile;
 mod proxies;
 mod quantize;
+mod prune;
 mod search;
 mod space;
 mod train;
@@ -44,6 +45,7 @@ pub const VERBS: &[Verb] = &[
     verb::<bench::Bench>(),
     verb::<quantize::Quantize>(),
     verb::<compare::Compare>(),
+    verb::<prune::Prune>(),
     verb::<profile::Profile>(),
     verb::<proxies::Proxies>(),
     verb::<search::Search>(),

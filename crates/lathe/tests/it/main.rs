@@ -10,6 +10,7 @@ mod forward;
 mod gguf;
 mod optimize;
 mod proxies;
+mod prune;
 mod readme;
 mod search;
 mod train;

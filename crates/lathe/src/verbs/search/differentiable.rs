@@ -140,7 +140,17 @@ struct TrainingFlags {
 }
 
 /// Settings of runs that have no meaning here: a search does not evaluate.
-const WITHOUT_MEANING: &[&str] = &["valid", "accumulate", "eval_every", "eval_tokens", "patience", "tensorboard"];
+const WITHOUT_MEANING: &[&str] = &[
+    "valid",
+    "accumulate",
+    "eval_every",
+    "eval_tokens",
+    "patience",
+    "tensorboard",
+    "sparsity",
+    "sparsity_evenly",
+    "keep_zeros",
+];
 
 fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(|key| !WITHOUT_MEANING.contains(&key.name))

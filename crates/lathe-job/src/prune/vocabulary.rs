@@ -1,0 +1,56 @@
+//! Tokens that a text never uses: the model and its tokenizer without them.
+
+use super::Job;
+use super::outcome::{Found, Share, Vocabulary};
+use crate::input::write_text;
+use crate::{Error, Event, Result, Watch};
+use lathe_model::prune::vocabulary;
+use lathe_train::data::{Pruned, renumber_ids};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::path::Path;
+
+impl Job<'_> {
+    pub(super) fn vocabulary(&self, watch: Watch<'_>) -> Result<Found> {
+        let used = self.text.used(&self.tokenizer, &mut *watch)?;
+        watch(Event::Done);
+        let count = used.len();
+        let Pruned { tokenizer, mut tokens } = self.tokenizer.keep(used)?;
+        let before = self.network.model.frame.vocab;
+        // Tokens that a task has beyond the tokenizer's are the model's last.
+        let extra = self.task.map_or(0, |task| task.extra_tokens(self.tokenizer.specials()));
+        let extra = extra.min(before.saturating_sub(self.tokenizer.vocab()));
+        tokens.extend(before - extra..before);
+        let smaller = vocabulary::keep(&self.network, &tokens)?;
+        self.save(&smaller, &tokenizer)?;
+        let new: HashMap<u32, u32> = tokens.iter().copied().zip(0..).collect();
+        carry_token_ids(&self.before, self.out, Some(&new))?;
+        let reached = 1.0 - tokens.len() as f64 / f64::from(before);
+        let vocab = Vocabulary { before, after: tokens.len() as u32, used: count as u32 };
+        let asked = 1.0 - count as f64 / f64::from(before);
+        Ok(Found { vocab: Some(vocab), ..Found::new(&self.before, Share::new("tokens", asked, reached)) })
+    }
+}
+
+/// Names special tokens in a saved `config.json` as that of another folder does, by their new ids where they have any.
+pub(super) fn carry_token_ids(from: &Path, to: &Path, new: Option<&HashMap<u32, u32>>) -> Result<()> {
+    let (from, to) = (from.join("config.json"), to.join("config.json"));
+    if !from.exists() {
+        return Ok(());
+    }
+    let read = |path: &Path| -> Result<Map<String, Value>> {
+        let text = std::fs::read(path).map_err(Error::io(path))?;
+        serde_json::from_slice(&text).map_err(|error| Error::data(path.display(), error, "a JSON object"))
+    };
+    let mut ids: Map<String, Value> = read(&from)?.into_iter().filter(|(key, _)| key.ends_with("_token_id")).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    if let Some(new) = new {
+        renumber_ids(&mut ids, new);
+    }
+    let mut config = read(&to)?;
+    config.extend(ids);
+    let text = serde_json::to_string_pretty(&config).expect("names and numbers can be written");
+    write_text(&to, &(text + "\n"))
+}
