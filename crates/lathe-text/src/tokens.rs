@@ -175,7 +175,8 @@ pub(crate) fn encode(job: Job<'_>, path: &Path, progress: &Progress<'_>) -> Resu
     let io = |error| Error::io(&aside)(error);
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&aside).map_err(io)?);
     file.write_all(&[b' '; HEADER]).map_err(io)?;
-    let mut chunks = Chunks::new(job.source, job.range, job.tokenizer.needs_text(), CHUNK);
+    let mut chunks = Chunks::for_tokenizer(job.source, job.range, job.tokenizer, CHUNK);
+    let mut last: Option<Vec<u8>> = None; // the piece before
     let unknown = job.tokenizer.unknown();
     let mut done = 0;
     loop {
@@ -184,10 +185,11 @@ pub(crate) fn encode(job: Job<'_>, path: &Path, progress: &Progress<'_>) -> Resu
         if group.is_empty() {
             break;
         }
-        let encoded: Vec<_> = group
-            .par_iter()
-            .map(|chunk| {
-                let ids = job.tokenizer.encode(chunk)?;
+        let encoded: Vec<_> = (0..group.len())
+            .into_par_iter()
+            .map(|i| {
+                let before = if i == 0 { last.as_ref() } else { group.get(i - 1) };
+                let ids = job.tokenizer.encode_piece(before.map(Vec::as_slice), &group[i])?;
                 let unknown = ids.iter().filter(|&&id| Some(id) == unknown).count();
                 let bytes: Vec<u8> = match header.width {
                     1 => ids.iter().map(|&id| id as u8).collect(),
@@ -206,6 +208,7 @@ pub(crate) fn encode(job: Job<'_>, path: &Path, progress: &Progress<'_>) -> Resu
             done += chunk.len() as u64;
             header.characters += chunk.iter().filter(|&&byte| is_start(byte)).count() as u64;
         }
+        last = group.into_iter().next_back();
     }
     let mut file = file.into_inner().map_err(|error| io(error.into_error()))?;
     let mut line = serde_json::to_vec(&header).map_err(|error| io(error.into()))?;

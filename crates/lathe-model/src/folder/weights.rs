@@ -107,10 +107,10 @@ impl Weights {
     }
 }
 
-/// Bytes of the files that hold the weights of a folder, where they are all there.
+/// Bytes of the files that hold the weights of a folder, or of a file that is all of a model, where they are all there.
 pub fn weight_bytes(folder: &Path) -> Option<u64> {
-    let len = |path: PathBuf| Some(path.metadata().ok()?.len());
-    if let Some(bytes) = len(folder.join(WEIGHTS)) {
+    let len = |path: PathBuf| Some(path.metadata().ok().filter(|found| found.is_file())?.len());
+    if let Some(bytes) = len(folder.into()).or_else(|| len(folder.join(WEIGHTS))) {
         return Some(bytes);
     }
     let names: BTreeSet<String> = read_index(&folder.join(INDEX)).ok()?.weight_map.into_values().collect();

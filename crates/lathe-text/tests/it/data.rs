@@ -170,6 +170,67 @@ fn pieces_encode_like_the_whole() {
     }
 }
 
+/// Whatever a tokenizer puts before a text, a long text has it once.
+#[test]
+fn long_texts_encode_like_one_piece() {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let words =
+        ["The", "capital", "of", "low", "lower", "newest", "2026", "naïve", "</s>", "(and", "so", "on)", "世界"];
+    let ends = [" ", " ", " ", " ", " ", "\n", "  ", "\n\n", ".\n", ", ", " \n"];
+    let mut text = String::new();
+    while text.len() < 280_000 {
+        text += words[rng.random_range(0..words.len())];
+        text += ends[rng.random_range(0..ends.len())];
+    }
+    // Without a space between words there are still lines.
+    let lines: String = (0..46_000).map(|i| if i % 20 == 19 { "界\n" } else { "世" }).collect();
+    let dir = folder(&[("text", text.as_bytes()), ("lines", lines.as_bytes())]);
+    let specials = |name: &str| {
+        Tokenizer::load(&Path::new(FIXTURES).with_file_name("specials").join(name)).expect("the fixture loads")
+    };
+    let prefixed = {
+        let tokenizer = fs::read_to_string(Path::new(FIXTURES).with_file_name("specials/roberta/tokenizer.json"));
+        let tokenizer = tokenizer
+            .expect("the fixture is there")
+            .replace("\"add_prefix_space\": false", "\"add_prefix_space\": true");
+        fs::write(dir.path().join("tokenizer.json"), tokenizer).expect("written");
+        Tokenizer::load(dir.path()).expect("loads")
+    };
+    let (_dir, word) = prepared(text.as_bytes(), "word:100");
+    for (name, tokenizer, marked) in [
+        ("gpt2", gpt2(), false),
+        ("word", word.tokenizer, false),
+        ("bert", specials("bert"), false),
+        ("llama", specials("llama"), true),
+        ("t5", specials("t5"), true),
+        ("prefixed", prefixed, true),
+    ] {
+        // Some take the square of what is between two spaces.
+        let files = if ["gpt2", "llama"].contains(&name) { 2 } else { 1 };
+        for (file, text) in [("text", &text), ("lines", &lines)].into_iter().take(files) {
+            let whole = tokenizer.encode(text).expect("encodes");
+            let tokens = encode_source(&path(&dir, file), &tokenizer, &dir.path().join("tokens"), &no_progress);
+            assert!(all(&tokens.expect("encodes")) == whole, "{name}, {file}");
+        }
+        // In small pieces, too; and the marks are really there.
+        let part = &text[..6000];
+        fs::write(dir.path().join("part"), part).expect("written");
+        let source = Source::open(&path(&dir, "part")).expect("opens");
+        let whole = tokenizer.encode(part).expect("encodes");
+        let pieces: Vec<Vec<u8>> = Chunks::for_tokenizer(&source, 0..source.bytes(), &tokenizer, 300)
+            .collect::<Result<_, _>>()
+            .expect("UTF-8");
+        let before = std::iter::once(None).chain(pieces.iter().map(|piece| Some(piece.as_slice())));
+        let joined =
+            before.zip(&pieces).flat_map(|(before, piece)| tokenizer.encode_piece(before, piece).expect("encodes"));
+        assert!(joined.collect::<Vec<u32>>() == whole, "{name}, pieces");
+        let chunks = Chunks::new(&source, 0..source.bytes(), true, 300);
+        let apart = chunks.flat_map(|piece| tokenizer.encode(piece.expect("UTF-8")).expect("encodes"));
+        let apart: Vec<u32> = apart.collect();
+        assert_eq!(apart != whole, marked, "{name}");
+    }
+}
+
 #[test]
 fn decoding_as_tokens_come_gives_whole_characters() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);

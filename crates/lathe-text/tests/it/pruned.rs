@@ -59,7 +59,7 @@ fn tokenizers_of_every_kind_go_on() {
         }
         // The same special tokens, under their new ids, and around texts.
         let (old, new) = (whole.specials(), pruned.tokenizer.specials());
-        let ids = |s: &lathe_train::data::Specials| [s.bos, s.eos, s.pad, s.unk, s.cls, s.sep, s.mask];
+        let ids = |s: &lathe_text::Specials| [s.bos, s.eos, s.pad, s.unk, s.cls, s.sep, s.mask];
         for (old, new) in ids(old).into_iter().zip(ids(new)) {
             assert_eq!(new.map(|id| pruned.tokens[id as usize]), old, "{name}");
         }
@@ -115,7 +115,7 @@ fn merges_learnt_from_a_text_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let spec = DataSpec { data: "builtin:0.1".into(), valid: None, tokenizer: "bpe:700".parse().unwrap() };
     let whole = prepare(&spec, dir.path(), &|_, _, _| {}).unwrap().tokenizer;
-    let source = lathe_train::data::Source::open("builtin:0.1").unwrap().beginning(100_000).unwrap();
+    let source = lathe_text::Source::open("builtin:0.1").unwrap().beginning(100_000).unwrap();
     let lines: Vec<&str> = source.lines().filter(|line| !line.is_empty()).collect();
     let pruned = keep(&whole, lines[0]);
     assert!(pruned.tokens.len() > 256 && pruned.tokens.len() < 500, "{}", pruned.tokens.len());
