@@ -37,7 +37,10 @@ pub fn windows(
 }
 
 /// Documents, each from its own beginning.
-pub fn documents(sequences: impl Iterator<Item = Result<crate::data::Sequence>>, count: usize) -> Result<Vec<Batch>> {
+pub fn documents(
+    sequences: impl Iterator<Item = lathe_text::Result<crate::data::Sequence>>,
+    count: usize,
+) -> Result<Vec<Batch>> {
     let mut samples = Vec::new();
     for sequence in sequences {
         let ids = sequence?.ids;

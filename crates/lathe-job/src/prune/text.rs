@@ -131,7 +131,7 @@ impl Text {
             let longest = if frame.has_memory() { MAX_LEN } else { frame.max_len };
             let mut documents = self.documents(true)?.tokens(&tokenizer, longest as usize)?;
             let mut heard = |done| watch(Event::Steps { what: "evaluating", note, done, total: 0 });
-            let evaluation = evaluate_documents(&network, &mut documents, &mut heard)?;
+            let evaluation = evaluate_documents(&network, &mut documents, None, &mut heard)?;
             return self.scored(evaluation);
         }
         let aside = aside()?;
