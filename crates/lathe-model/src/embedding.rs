@@ -83,14 +83,14 @@ pub fn clusters(frame: &Frame) -> Vec<(usize, usize, usize)> {
 
 /// The embedding at work: a table per cluster (one for all where they are equally wide), and projections.
 pub struct Embedding {
-    tables: Vec<Table>,
+    tables: Vec<EmbeddingTable>,
     width: usize,
     scale: f32,
     precision: Precision,
 }
 
 /// The rows of one cluster, or of all where they are equally wide.
-pub struct Table {
+pub struct EmbeddingTable {
     first: usize,
     count: usize,
     width: usize,
@@ -146,7 +146,7 @@ impl Embedding {
                 let deviation = style.projection_deviation(frame, width, if adaptive(frame) { 0.01 } else { 0.02 });
                 builder.param(format!("{prefix}.emb_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
             });
-            Table { first, count, width, weight, projection }
+            EmbeddingTable { first, count, width, weight, projection }
         });
         let scale = if style.is_scaled(frame) { (d as f32).sqrt() } else { 1.0 };
         Self { tables: tables.collect(), width: d, scale, precision: Precision::F32 }
@@ -163,12 +163,12 @@ impl Embedding {
     }
 
     /// The tables, for an output that shares them.
-    pub fn tables(&self) -> &[Table] {
+    pub fn tables(&self) -> &[EmbeddingTable] {
         &self.tables
     }
 
     /// The rows whose tokens are of a table, and their numbers in it.
-    fn members(table: &Table, ids: &[u32]) -> (Vec<usize>, Vec<u32>) {
+    fn members(table: &EmbeddingTable, ids: &[u32]) -> (Vec<usize>, Vec<u32>) {
         let range = table.first as u32..(table.first + table.count) as u32;
         let members = ids.iter().enumerate().filter(|(_, id)| range.contains(id));
         members.map(|(row, id)| (row, id - range.start)).unzip()
@@ -239,7 +239,7 @@ impl Embedding {
 }
 
 /// The vectors of tokens of a table, however it is held.
-fn gather(params: &Params, table: &Table, ids: &[u32], scale: f32, out: &mut [f32]) {
+fn gather(params: &Params, table: &EmbeddingTable, ids: &[u32], scale: f32, out: &mut [f32]) {
     let width = table.width;
     match params.floats(table.weight) {
         Some(weight) => ops::gather(weight, width, ids, scale, out),

@@ -101,7 +101,7 @@ impl Screen {
                 "round {}: {}, estimated at {:.3}; all options together at {expected:.3}",
                 round + 1,
                 argmax.layers,
-                argmax.estimated_latency
+                argmax.estimate
             )),
             Searching::Warning(warning) => self.warn(&warning),
         }

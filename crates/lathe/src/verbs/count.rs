@@ -32,7 +32,7 @@ pub struct Count {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct CountReport {
     layers: String,
     blocks: usize,
     params: Object,
@@ -62,7 +62,7 @@ impl Action for Count {
     }
 }
 
-fn document(model: &Model, setting: &Setting, counts: &Counts) -> Document {
+fn document(model: &Model, setting: &Setting, counts: &Counts) -> CountReport {
     let by_kind = |get: fn(&lathe_core::Cost) -> u128| counts.kinds.iter().map(move |(kind, cost)| (*kind, get(cost)));
     let mut params = vec![
         ("total", counts.total_params().into()),
@@ -75,7 +75,7 @@ fn document(model: &Model, setting: &Setting, counts: &Counts) -> Document {
     let mut flops = vec![("total", counts.total_flops()), ("blocks", counts.blocks.flops)];
     flops.extend(by_kind(|cost| cost.flops));
     flops.extend([("output", counts.output_flops), ("output_full", counts.output_full_flops)]);
-    Document {
+    CountReport {
         layers: model.layers(),
         blocks: model.blocks.len(),
         params: Object(params),

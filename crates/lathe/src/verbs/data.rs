@@ -63,7 +63,7 @@ pub struct Data {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct DataReport {
     files: Vec<FileSummary>,
     valid_files: Vec<FileSummary>,
     bytes: u64,
@@ -163,7 +163,7 @@ impl Data {
         }
     }
 
-    fn document(&self, spec: &DataSpec, prepared: &Prepared) -> Result<Document> {
+    fn document(&self, spec: &DataSpec, prepared: &Prepared) -> Result<DataReport> {
         let Prepared { tokenizer, train, valid, summary } = prepared;
         let counts = count(train)?;
         let mut order: Vec<u32> = (0..train.vocab()).filter(|&id| counts[id as usize] > 0).collect();
@@ -174,7 +174,7 @@ impl Data {
         });
         let mut first = vec![0; train.len().min(LISTED as u64) as usize];
         train.read(0, &mut first)?;
-        Ok(Document {
+        Ok(DataReport {
             bytes: summary.train_bytes + summary.valid_bytes,
             files: summary.files.clone(),
             valid_files: summary.valid_files.clone(),
@@ -191,7 +191,7 @@ impl Data {
         })
     }
 
-    fn report(&self, document: &Document) -> Result<String> {
+    fn report(&self, document: &DataReport) -> Result<String> {
         let mut out = String::new();
         let title = |out: &mut String, text: &str| writeln!(out, "{}{text}{}", BOLD.render(), BOLD.render_reset());
         title(&mut out, "text")?;

@@ -1,7 +1,7 @@
 //! `lathe optimize`: the main job, from a model and a text to a faster model and a report.
 
 use super::Action;
-use crate::output::{self, BOLD, DIM, Table as Rows};
+use crate::output::{self, BOLD, DIM, Table};
 use crate::screen;
 use crate::workload::WorkloadArgs;
 use anyhow::Result;
@@ -132,7 +132,7 @@ struct Shown<'a>(&'a Outcome);
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut rows = Rows::new(&["", "ms", "faster", "bits/byte", "layers"], 1);
+        let mut rows = Table::new(&["", "ms", "faster", "bits/byte", "layers"], 1);
         let bits =
             |valid: &Option<Evaluation>| valid.as_ref().map_or("-".to_string(), |v| format!("{:.4}", v.bits_per_byte));
         let ms = |ms: f64| format!("{ms:.3}");

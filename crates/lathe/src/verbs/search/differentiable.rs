@@ -251,14 +251,14 @@ fn summary(outcome: &Outcome) -> String {
         Cost::Latency => "latency",
         Cost::Memory => "peak memory",
     };
-    out += &format!("estimated {cost} {:.3} of the baseline's{target}\n", outcome.estimated_latency);
+    out += &format!("estimated {cost} {:.3} of the baseline's{target}\n", outcome.estimate);
     if !outcome.argmax.meets_target {
         let argmax = &outcome.argmax;
         let instead =
             if outcome.projected.is_some() { "; the above is the most probable one that meets it" } else { "" };
         out += &format!(
             "the most probable options, {}, break the target with {:.3}{instead}\n",
-            argmax.layers, argmax.estimated_latency
+            argmax.layers, argmax.estimate
         );
     }
     let converged = if outcome.converged { "converged" } else { "not converged" };
