@@ -7,12 +7,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// A TOML document.
-pub struct Document<'a> {
+pub struct TomlDocument<'a> {
     text: &'a str,
     table: Spanned<DeTable<'a>>,
 }
 
-impl<'a> Document<'a> {
+impl<'a> TomlDocument<'a> {
     /// Parses `text`; `what` names the file in the error for one that is too long.
     pub fn parse(text: &'a str, what: &'static str) -> Result<Self> {
         if text.len() > MAX_TEXT {

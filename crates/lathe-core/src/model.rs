@@ -3,9 +3,9 @@
 //! [`KEYS`] are the keys of every frame; a backbone may have keys of its own ([`Backbone::own_keys`]).
 //!
 //! A [`Spec`] holds what somebody wrote (in TOML, in flags, in a space's choices): some keys of [`KEYS`].
-//! [`Spec::model`] fills in the defaults, checks everything and gives a [`Model`], which is always valid.
+//! [`Spec::model`] fills in the defaults, checks everything and returns a [`Model`], which is always valid.
 
-use crate::fields::{Document, Field, Fields, int_within, real_within};
+use crate::fields::{Field, Fields, TomlDocument, int_within, real_within};
 use crate::{
     Backbone, Block, Error, MAX_INNER, MAX_WIDTH, OwnKey, Registry, Result, Segmentation, Setting, Shape, notation,
 };
@@ -198,7 +198,7 @@ pub struct Spec {
 impl Spec {
     /// Reads a model file.
     pub fn from_toml(text: &str, registry: &Registry) -> Result<Self> {
-        Self::from_fields(&Document::parse(text, "the model file")?.fields(), registry)
+        Self::from_fields(&TomlDocument::parse(text, "the model file")?.fields(), registry)
     }
 
     /// Reads a table of model keys.

@@ -3,7 +3,7 @@
 use crate::profiler::{self, Pace, Profiled, ROUNDS, Rounds, TableSource, measure_models};
 use crate::{Context, Event, Result, Watch, input};
 use lathe_core::Model;
-use lathe_search::profile::{Calibration, Entry, Machine, Measured, Part, Table, median};
+use lathe_search::profile::{Calibration, Entry, Machine, Measured, Part, ProfileTable, median};
 use lathe_search::ranking::spearman;
 use lathe_search::workload::Workload;
 use rand::SeedableRng;
@@ -125,7 +125,13 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
 }
 
 /// Measures models twice and compares with what was predicted.
-fn check(context: &Context<'_>, models: &[Model], table: &Table, pace: &mut Pace, watch: Watch<'_>) -> Result<Check> {
+fn check(
+    context: &Context<'_>,
+    models: &[Model],
+    table: &ProfileTable,
+    pace: &mut Pace,
+    watch: Watch<'_>,
+) -> Result<Check> {
     let mut measure =
         |what| measure_models(context, models.to_vec(), &table.workload, Rounds { rounds: ROUNDS, what }, pace, watch);
     let (first, again) = (measure("measuring other models")?, measure("measuring them again")?);

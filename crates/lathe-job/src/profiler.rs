@@ -6,7 +6,7 @@ use crate::store::{read_table, write_table};
 use crate::{Context, Error, Event, Result, Watch, identity};
 use lathe_core::{Block, Identify, Model, Registry, Sampling, Space, notation};
 use lathe_search::measure::Times;
-use lathe_search::profile::{self, Calibration, Interval, Limits, Machine, Measured, Noise, Part, Table};
+use lathe_search::profile::{self, Calibration, Interval, Limits, Machine, Measured, Noise, Part, ProfileTable};
 use lathe_search::workload::Workload;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -48,7 +48,7 @@ pub struct TableSource {
 /// A table, and how the machine behaved where anything was measured.
 pub struct Profiled {
     /// The table.
-    pub table: Table,
+    pub table: ProfileTable,
     /// How the machine behaved; `None` where nothing was measured.
     pub noise: Option<Noise>,
 }
@@ -75,7 +75,7 @@ impl TableSource {
             parts.extend(Part::of_model(&model).filter(|part| names.insert(part.name.clone())));
         }
         if let Some(path) = &self.file {
-            let table = Table::read(path)?;
+            let table = ProfileTable::read(path)?;
             table.check(path.display(), workload)?;
             if let Some(part) = table.missing(parts).first() {
                 let expected = "a table of this space in this setting";
@@ -86,10 +86,10 @@ impl TableSource {
         }
         let name = table_name(workload);
         let mut table = match kept(context, &name, workload) {
-            Ok(table) => table.unwrap_or_else(|| Table::new(workload)),
+            Ok(table) => table.unwrap_or_else(|| ProfileTable::new(workload)),
             Err(error) => {
                 watch(Event::Warning(format!("{error}; measured anew")));
-                Table::new(workload)
+                ProfileTable::new(workload)
             }
         };
         let missing = if self.fresh { parts } else { table.missing(parts) };
@@ -113,7 +113,7 @@ impl TableSource {
 }
 
 /// The table that is kept under a name, if it is one for this setting.
-fn kept(context: &Context<'_>, name: &str, workload: &Workload) -> Result<Option<Table>> {
+fn kept(context: &Context<'_>, name: &str, workload: &Workload) -> Result<Option<ProfileTable>> {
     let table = read_table(context.tables, name)?;
     Ok(table.filter(|table| table.check(context.tables.place(name), workload).is_ok()))
 }
@@ -209,7 +209,7 @@ pub fn measure_models(
 /// Fits the correction of a table's sums to so many whole models of a space.
 pub fn calibrate(
     context: &Context<'_>,
-    table: &mut Table,
+    table: &mut ProfileTable,
     space: &Space,
     (count, seed): (usize, u64),
     pace: &mut Pace,

@@ -6,7 +6,7 @@ use crate::context::{Context, Reports};
 use crate::head::{Head, Top};
 use crate::layer::{LayerState, Pass, Stream};
 use crate::objective::Objective;
-use crate::embedding::Table;
+use crate::embedding::EmbeddingTable;
 use crate::linear::Matrix;
 use crate::observe::{Observation, Observe};
 use crate::params::{Builder, Grads, ParamId, Params, Place};
@@ -189,7 +189,7 @@ impl Body {
 
     /// The parameters that are read as matrices or as rows of tokens, and how they lie.
     pub fn matrices(&mut self) -> Vec<(ParamId, Place)> {
-        let mut places: Vec<(ParamId, Place)> = self.stem.tables().iter().flat_map(Table::matrices).collect();
+        let mut places: Vec<(ParamId, Place)> = self.stem.tables().iter().flat_map(EmbeddingTable::matrices).collect();
         let mut add = |matrix: &Matrix| places.push((matrix.weight(), matrix.place()));
         for layer in self.stack.layers_mut() {
             layer.matrices().iter().for_each(|matrix| add(matrix));

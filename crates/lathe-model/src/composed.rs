@@ -102,7 +102,7 @@ impl Graph<'_> {
         self.balances.borrow_mut().push(balance);
     }
 
-    /// Notes an activation, and gives it with its probe.
+    /// Notes an activation, and returns it with its probe.
     pub fn probe(&self, value: Tensor) -> Result<Tensor> {
         let (with, activation) = Activation::new(value)?;
         self.activations.borrow_mut().push(activation);

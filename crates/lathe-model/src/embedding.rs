@@ -83,14 +83,14 @@ pub fn clusters(frame: &Frame) -> Vec<(usize, usize, usize)> {
 
 /// The embedding at work: a table per cluster (one for all where they are equally wide), and projections.
 pub struct Embedding {
-    tables: Vec<Table>,
+    tables: Vec<EmbeddingTable>,
     width: usize,
     scale: f32,
     precision: Precision,
 }
 
 /// The rows of one cluster, or of all where they are equally wide.
-pub struct Table {
+pub struct EmbeddingTable {
     first: usize,
     count: usize,
     width: usize,
@@ -102,7 +102,7 @@ pub struct Table {
     model_width: usize,
 }
 
-impl Table {
+impl EmbeddingTable {
     /// Its matrices, and how they lie.
     pub fn matrices(&self) -> impl Iterator<Item = (ParamId, Place)> + use<> {
         let rows = |outputs: usize, inputs: usize| Place { count: 1, inputs, outputs, layout: Layout::OutIn, exact: false };
@@ -157,7 +157,7 @@ impl Embedding {
                 let deviation = style.projection_deviation(frame, width, if adaptive(frame) { 0.01 } else { 0.02 });
                 builder.param(format!("{prefix}.emb_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
             });
-            Table { first, count, width, weight, projection, model_width: d }
+            EmbeddingTable { first, count, width, weight, projection, model_width: d }
         });
         let scale = if style.is_scaled(frame) { (d as f32).sqrt() } else { 1.0 };
         Self { tables: tables.collect(), width: d, scale, precision: Precision::F32 }
@@ -174,12 +174,12 @@ impl Embedding {
     }
 
     /// The tables, for an output that shares them.
-    pub fn tables(&self) -> &[Table] {
+    pub fn tables(&self) -> &[EmbeddingTable] {
         &self.tables
     }
 
     /// The rows whose tokens are of a table, and their numbers in it.
-    fn members(table: &Table, ids: &[u32]) -> (Vec<usize>, Vec<u32>) {
+    fn members(table: &EmbeddingTable, ids: &[u32]) -> (Vec<usize>, Vec<u32>) {
         let range = table.first as u32..(table.first + table.count) as u32;
         let members = ids.iter().enumerate().filter(|(_, id)| range.contains(id));
         members.map(|(row, id)| (row, id - range.start)).unzip()
@@ -250,7 +250,7 @@ impl Embedding {
 }
 
 /// The vectors of tokens of a table, however it is held.
-fn gather(params: &Params, table: &Table, ids: &[u32], scale: f32, out: &mut [f32]) {
+fn gather(params: &Params, table: &EmbeddingTable, ids: &[u32], scale: f32, out: &mut [f32]) {
     let width = table.width;
     match params.floats(table.weight) {
         Some(weight) => ops::gather(weight, width, ids, scale, out),

@@ -5,7 +5,7 @@
 //! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
 
 use crate::composed::Graph;
-use crate::embedding::{EmbeddingStyle, Table, clusters, projected};
+use crate::embedding::{EmbeddingStyle, EmbeddingTable, clusters, projected};
 use crate::linear::{Layout, Linear, Matrix};
 use crate::norm::NormParams;
 use crate::params::{Builder, Grads, Init, Params};
@@ -215,7 +215,7 @@ impl TokenHead {
     /// The output layer of a frame over the tables of its embedding, by the names of a backbone.
     pub fn new(
         frame: &Frame,
-        (tables, embedding): (&[Table], &EmbeddingStyle),
+        (tables, embedding): (&[EmbeddingTable], &EmbeddingStyle),
         style: &HeadStyle,
         builder: &mut Builder,
     ) -> Self {

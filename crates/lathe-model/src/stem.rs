@@ -2,7 +2,7 @@
 //! positions and segments where the backbone has them, a norm where it has one, dropout.
 
 use crate::composed::Graph;
-use crate::embedding::{Embedding, Table};
+use crate::embedding::{Embedding, EmbeddingTable};
 use crate::norm::NormParams;
 use crate::params::{Grads, ParamId, Params};
 use candle_core::{Result, Tensor};
@@ -69,7 +69,7 @@ pub trait Stem: Send + Sync {
     /// What enters the first block for such vectors, as a graph.
     fn composed_enter(&self, graph: &Graph<'_>, x: Tensor, segments: Option<&[u32]>) -> Result<Tensor>;
     /// The tables of tokens, for an output that shares them.
-    fn tables(&self) -> &[Table];
+    fn tables(&self) -> &[EmbeddingTable];
     /// What its products are computed in.
     fn set_precision(&mut self, precision: Precision);
     /// Parameters that are read as they are, and must stay when others are packed.
@@ -169,7 +169,7 @@ impl Stem for TokenStem {
         }
     }
 
-    fn tables(&self) -> &[Table] {
+    fn tables(&self) -> &[EmbeddingTable] {
         self.embedding.tables()
     }
 

@@ -141,7 +141,7 @@ fn lamb_update(h: Hyper, w: f32, m: f32, v: f32) -> f32 {
 }
 
 simd! {
-    /// Moves the moments on; gives the squared lengths of weights and update.
+    /// Moves the moments on; returns the squared lengths of weights and update.
     fn lamb_moments(h: Hyper, w: &[f32], g: &[f32], m: &mut [f32], v: &mut [f32]) -> [f32; 2] {
         const LANES: usize = 32;
         let mut squares = [[0.0f32; LANES]; 2];

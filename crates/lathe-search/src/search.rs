@@ -11,7 +11,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 /// What to search for, and how.
-pub struct Plan {
+pub struct SearchPlan {
     /// Who proposes.
     pub searcher: &'static Entry,
     /// Numbers of architectures.
@@ -30,7 +30,7 @@ pub struct Plan {
     pub max_peak_bytes: f64,
 }
 
-impl Plan {
+impl SearchPlan {
     /// Whether something that costs so much is within the bounds.
     pub fn allows(&self, cost: &Prediction) -> bool {
         cost.latency_ms <= self.max_latency_ms && cost.peak_bytes <= self.max_peak_bytes
@@ -58,7 +58,7 @@ const FIRST_ROUNDS: usize = 20;
 
 struct Search<'a> {
     space: &'a Space,
-    plan: &'a Plan,
+    plan: &'a SearchPlan,
     record: &'a mut Record,
     candidates: Vec<Candidate>,
     evaluated: Vec<Evaluated>,
@@ -69,7 +69,7 @@ struct Search<'a> {
 /// Searches. Returns every architecture within the bounds, in the order evaluated.
 pub fn search(
     space: &Space,
-    plan: &Plan,
+    plan: &SearchPlan,
     record: &mut Record,
     evaluate: Evaluate<'_>,
     watch: Watch<'_>,
@@ -138,19 +138,19 @@ impl Search<'_> {
 
 impl Evaluated {
     /// A model that costs so much.
-    pub fn new(model: Model, cost: Prediction, plan: &Plan) -> Self {
+    pub fn new(model: Model, cost: Prediction, plan: &SearchPlan) -> Self {
         let values = plan.objectives.iter().map(|objective| objective.value(&model, plan.batch, &cost)).collect();
         Self { model, cost, values }
     }
 
     /// The values, each as something to be made small.
-    pub fn costs(&self, plan: &Plan) -> Vec<f64> {
+    pub fn costs(&self, plan: &SearchPlan) -> Vec<f64> {
         plan.objectives.iter().zip(&self.values).map(|(objective, &value)| objective.cost(value)).collect()
     }
 }
 
 /// The frontier of architectures, or only what of it is on the lower convex hull.
-pub fn best(evaluated: &[Evaluated], plan: &Plan, hull: bool) -> Vec<usize> {
+pub fn best(evaluated: &[Evaluated], plan: &SearchPlan, hull: bool) -> Vec<usize> {
     let costs: Vec<Vec<f64>> = evaluated.iter().map(|one| one.costs(plan)).collect();
     if hull { lower_hull(&costs) } else { frontier(&costs) }
 }
@@ -165,7 +165,7 @@ pub struct Saving {
 }
 
 /// What a frontier saves against a model, where it has anything as good. Quality is the first objective.
-pub fn saving(frontier: &[&Evaluated], against: &Evaluated, plan: &Plan) -> Option<Saving> {
+pub fn saving(frontier: &[&Evaluated], against: &Evaluated, plan: &SearchPlan) -> Option<Saving> {
     let quality = |one: &Evaluated| one.costs(plan)[0];
     let as_good: Vec<&&Evaluated> = frontier.iter().filter(|one| quality(one) <= quality(against)).collect();
     let least = |of: fn(&Evaluated) -> f64| as_good.iter().map(|one| of(one)).min_by(f64::total_cmp);

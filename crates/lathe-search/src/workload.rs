@@ -83,12 +83,12 @@ impl Default for Workload {
 }
 
 /// A pass that can be run again and again.
-pub type Job = Box<dyn FnMut() + Send>;
+pub type Pass = Box<dyn FnMut() + Send>;
 
 /// A job with the memory that it holds between passes.
 pub struct Resident {
     /// The pass.
-    pub job: Job,
+    pub job: Pass,
     /// Bytes in use because of it, while it does not run.
     pub bytes: usize,
     /// Bytes in addition at the most, while it runs.
@@ -146,12 +146,12 @@ impl Workload {
     }
 
     /// The passes of a whole model with random weights; its lengths are those of [`Self::model`].
-    pub fn whole(&self, model: Model, seed: u64) -> Result<Job> {
+    pub fn whole(&self, model: Model, seed: u64) -> Result<Pass> {
         Ok(self.passes(Network::for_measuring(model, seed)?, seed))
     }
 
     /// The passes of a network over random tokens; its lengths are those of [`Self::model`].
-    pub fn passes(&self, mut network: Network, seed: u64) -> Job {
+    pub fn passes(&self, mut network: Network, seed: u64) -> Pass {
         let frame = &network.model.frame;
         let (batch, len) = (self.batch as usize, frame.tgt_len as usize);
         let (vocab, carried) = (frame.vocab, frame.has_memory());
@@ -208,7 +208,7 @@ impl Workload {
     }
 
     /// The passes of a block in a frame whose lengths are those of [`Self::model`].
-    pub fn block(&self, block: &Block, frame: &Frame, seed: u64) -> Result<Job> {
+    pub fn block(&self, block: &Block, frame: &Frame, seed: u64) -> Result<Pass> {
         let (batch, d) = (self.batch as usize, frame.d_model as usize);
         let len = if self.mode == Mode::Decode { 1 } else { frame.tgt_len as usize };
         let times = if self.mode == Mode::Decode { frame.tgt_len } else { 1 };
@@ -245,7 +245,7 @@ impl Workload {
     }
 
     /// A job, and the memory that it holds and takes. Nothing else may allocate meanwhile.
-    pub fn held(build: impl FnOnce() -> Result<Job>) -> Result<Resident> {
+    pub fn held(build: impl FnOnce() -> Result<Pass>) -> Result<Resident> {
         buffer::release();
         let before = allocator::in_use();
         let mut job = build()?;

@@ -21,7 +21,7 @@ impl Tokenizer {
 }
 
 impl Decoder<'_> {
-    /// Takes a token; gives the text that is whole by now.
+    /// Takes a token; returns the text that is whole by now.
     pub fn push(&mut self, id: u32) -> Option<String> {
         match self.tokenizer {
             Tokenizer::Bytes => {

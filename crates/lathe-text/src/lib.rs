@@ -40,4 +40,4 @@ pub use vocabulary::SAMPLE;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What is told while work goes on: what it is, how much is done, and how much there is, 0 where nobody knows.
-pub type Progress<'a> = dyn Fn(&str, u64, u64) + 'a;
+pub type TextProgress<'a> = dyn Fn(&str, u64, u64) + 'a;

@@ -1,7 +1,8 @@
 //! From text to token files: the whole way, which uses again what is there.
 
 use crate::{
-    Error, Progress, Result, Source, Tokenizer, TokenizerSpec, Tokens, source, specials, tokenizer, tokens, vocabulary,
+    Error, Result, Source, TextProgress, Tokenizer, TokenizerSpec, Tokens, source, specials, tokenizer, tokens,
+    vocabulary,
 };
 use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
@@ -70,7 +71,7 @@ pub struct FileSummary {
 
 /// Reads text, trains the tokenizer where that is asked for, and writes `tokenizer.json` (and what lay beside it),
 /// `train.tokens` and `valid.tokens` into a folder. What is there already from the same text and tokenizer is used as it is.
-pub fn prepare(spec: &DataSpec, dir: &Path, progress: &Progress<'_>) -> Result<Prepared> {
+pub fn prepare(spec: &DataSpec, dir: &Path, progress: &TextProgress<'_>) -> Result<Prepared> {
     std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
     progress("reading", 0, 0);
     let source = Source::open(&spec.data)?;
@@ -123,7 +124,7 @@ pub fn prepare(spec: &DataSpec, dir: &Path, progress: &Progress<'_>) -> Result<P
             }
             tokenizer.save(dir)?;
             let key = train_key(&tokenizer);
-            let job = tokens::Job { source: &source, range: 0..split, tokenizer: &tokenizer, key };
+            let job = tokens::EncodeJob { source: &source, range: 0..split, tokenizer: &tokenizer, key };
             let train = tokens::encode(job, &paths.0, progress)?;
             (tokenizer, train)
         }
@@ -133,7 +134,7 @@ pub fn prepare(spec: &DataSpec, dir: &Path, progress: &Progress<'_>) -> Result<P
     let valid = match known(&paths.1, &key) {
         Some(known) => known,
         None => {
-            let job = tokens::Job { source: valid, range: valid_range.clone(), tokenizer: &tokenizer, key };
+            let job = tokens::EncodeJob { source: valid, range: valid_range.clone(), tokenizer: &tokenizer, key };
             tokens::encode(job, &paths.1, progress)?
         }
     };
@@ -142,7 +143,7 @@ pub fn prepare(spec: &DataSpec, dir: &Path, progress: &Progress<'_>) -> Result<P
 }
 
 /// Encodes a whole text into a token file, unless it is there from before.
-pub fn encode_source(source: &str, tokenizer: &Tokenizer, out: &Path, progress: &Progress<'_>) -> Result<Tokens> {
+pub fn encode_source(source: &str, tokenizer: &Tokenizer, out: &Path, progress: &TextProgress<'_>) -> Result<Tokens> {
     let source = Source::open(source)?;
     let key = key(&[&source.fingerprint()?, &tokenizer.json().unwrap_or_default()]);
     if let Ok(tokens) = Tokens::open(out)
@@ -150,7 +151,7 @@ pub fn encode_source(source: &str, tokenizer: &Tokenizer, out: &Path, progress: 
     {
         return Ok(tokens);
     }
-    let job = tokens::Job { source: &source, range: 0..source.bytes(), tokenizer, key };
+    let job = tokens::EncodeJob { source: &source, range: 0..source.bytes(), tokenizer, key };
     tokens::encode(job, out, progress)
 }
 
@@ -160,7 +161,7 @@ pub fn encode_range(
     range: Range<u64>,
     tokenizer: &Tokenizer,
     out: &Path,
-    progress: &Progress<'_>,
+    progress: &TextProgress<'_>,
 ) -> Result<Tokens> {
     let key = key(&[&source.fingerprint()?, &format!("{range:?}"), &tokenizer.json().unwrap_or_default()]);
     tokens::encode(tokens::Job { source, range, tokenizer, key }, out, progress)

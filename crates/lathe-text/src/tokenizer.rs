@@ -323,7 +323,7 @@ impl Tokenizer {
         }
     }
 
-    /// Without the quick way: what the library itself gives.
+    /// Without the quick way: what the library itself returns.
     #[doc(hidden)]
     pub fn without_quick(mut self) -> Self {
         if let Self::Hf(hf) = &mut self {

@@ -4,7 +4,7 @@
 //! end first, as few as the vocabulary allows. It is read at positions, not mapped into memory: the pages that a
 //! mapping touched would count as the process's own, while a read leaves them to the system.
 
-use crate::Progress;
+use crate::TextProgress;
 use crate::chunks::{CHUNK, Chunks};
 use crate::source::{Source, is_start};
 use crate::tokenizer::Tokenizer;
@@ -150,7 +150,7 @@ fn read_at(file: &File, mut start: u64, mut out: &mut [u8]) -> std::io::Result<(
 }
 
 /// What to encode, and what for.
-pub(crate) struct Job<'a> {
+pub(crate) struct EncodeJob<'a> {
     pub source: &'a Source,
     pub range: Range<u64>,
     pub tokenizer: &'a Tokenizer,
@@ -159,7 +159,7 @@ pub(crate) struct Job<'a> {
 }
 
 /// Encodes a text piece by piece into a file, which is there when it is whole.
-pub(crate) fn encode(job: Job<'_>, path: &Path, progress: &Progress<'_>) -> Result<Tokens> {
+pub(crate) fn encode(job: EncodeJob<'_>, path: &Path, progress: &TextProgress<'_>) -> Result<Tokens> {
     let vocab = job.tokenizer.vocab();
     let mut header = Header {
         format: FORMAT.into(),

@@ -1,6 +1,6 @@
 //! Vocabularies made from the training text: merges of BPE, and lists of words.
 
-use crate::Progress;
+use crate::TextProgress;
 use crate::chunks::{CHUNK, Chunks};
 use crate::guard::guarded;
 use crate::quick::{byte_characters, pattern, pieces};
@@ -40,7 +40,7 @@ pub(crate) fn make(
     spec: &TokenizerSpec,
     source: &Source,
     range: Range<u64>,
-    progress: &Progress<'_>,
+    progress: &TextProgress<'_>,
 ) -> Result<(Tokenizer, u64)> {
     let failed = |error: String| {
         Error::data(&source.name, format_args!("an error of the tokenizers library: {error}"), "text to train on")
@@ -65,7 +65,7 @@ pub(crate) fn make(
 struct Text<'a> {
     source: &'a Source,
     range: Range<u64>,
-    progress: &'a Progress<'a>,
+    progress: &'a TextProgress<'a>,
 }
 
 impl Text<'_> {

@@ -29,7 +29,7 @@ const ASIDE: &str = ".writing";
 
 /// How far a run has come.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct TrainProgress {
     /// Steps done.
     pub step: u32,
     /// Seconds of the whole run so far, all its sittings together.
@@ -64,7 +64,7 @@ pub(crate) struct TrainState {
     /// The losses of the last steps.
     pub recent: Vec<f32>,
     /// How far it has come.
-    pub progress: Progress,
+    pub progress: TrainProgress,
 }
 
 #[derive(Serialize, Deserialize)]

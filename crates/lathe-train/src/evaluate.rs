@@ -100,7 +100,7 @@ impl<'a> Options<'a> {
 /// Tokens computed at once.
 const AT_ONCE: usize = 4096;
 
-/// Scores a text; `watch` hears how many tokens of how many are done.
+/// Scores a text; `watch` is told how many tokens of how many are done.
 pub fn evaluate(
     network: &Network,
     tokens: &Tokens,
@@ -164,7 +164,7 @@ pub fn evaluate(
 /// Documents computed at once, and tokens of them, padding included.
 const DOCUMENTS: usize = 32;
 
-/// Scores documents one by one, each from its own beginning; `watch` hears how many are done.
+/// Scores documents one by one, each from its own beginning; `watch` is told how many are done.
 pub fn evaluate_documents(
     network: &Network,
     documents: &mut dyn Iterator<Item = lathe_text::Result<Sequence>>,

@@ -115,7 +115,7 @@ impl Optimizer {
         norm
     }
 
-    /// Steps the parameters for which `step_of` gives the number of the step.
+    /// Steps the parameters for which `step_of` returns the number of the step.
     fn apply<'a>(
         &mut self,
         params: impl Iterator<Item = &'a mut Param>,

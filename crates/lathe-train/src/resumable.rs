@@ -89,7 +89,7 @@ pub fn end<O: Serialize>(folder: &Path, outcome: &O) -> Result<()> {
     Ok(())
 }
 
-/// Goes back to the newest checkpoint that is as it was written, if there is one; `warn` hears of others.
+/// Goes back to the newest checkpoint that is as it was written, if there is one; `warn` is told of others.
 pub fn take_up<W: Resumable>(
     work: &mut W,
     folder: &Path,

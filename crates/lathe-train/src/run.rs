@@ -10,7 +10,7 @@
 //!
 //! Beginning a run writes `run.toml`; everything after that is the same whether it begins or goes on.
 
-use crate::checkpoint::{self, Best, Progress, TrainState};
+use crate::checkpoint::{self, Best, TrainProgress, TrainState};
 use crate::data::Tokens;
 use crate::evaluate::{Evaluation, Options};
 use crate::gradient::gradient;
@@ -211,7 +211,7 @@ impl Run {
         let optimizer = Optimizer::new(settings.rule()?, &settings, network.params());
         let part = batch / settings.accumulate as usize;
         let states = (0..settings.accumulate).map(|_| network.init_memory(part)).collect();
-        let progress = Progress::default();
+        let progress = TrainProgress::default();
         let state = TrainState { network, optimizer, states, recent: Vec::new(), progress };
         let schedule = settings.schedule()?;
         let scored = if settings.valid.is_empty() { &settings.data } else { &settings.valid };

@@ -14,7 +14,7 @@
 
 use crate::optimizer::Rule;
 use crate::schedule::{Schedule, Shape};
-use lathe_core::fields::Document;
+use lathe_core::fields::TomlDocument;
 use lathe_core::model::{Key, KeyKind, Value};
 use lathe_core::{Error, Registry, Result, Spec};
 use lathe_ops::Precision;
@@ -132,7 +132,7 @@ pub enum ModelEntry {
 
 /// Reads a run file.
 pub fn read(text: &str, registry: &Registry) -> Result<(Settings, ModelEntry)> {
-    let document = Document::parse(text, "the run file")?;
+    let document = TomlDocument::parse(text, "the run file")?;
     let mut settings = Settings::default();
     let mut model = ModelEntry::None;
     for (name, field) in document.fields().iter() {

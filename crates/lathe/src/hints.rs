@@ -6,6 +6,7 @@ use clap::{ArgMatches, Command};
 const HINTS: &[(&str, &str)] = &[
     ("found another run; expected a new or empty folder", "`lathe train --resume` goes on with it"),
     ("found another search; expected a new or empty folder", "--resume goes on with it"),
+    ("expected the record of a training run", "--space, --data and --train-k train models"),
     ("expected a table of this machine", "`lathe profile` measures one"),
     ("expected a table that a profile wrote", "`lathe profile --out` writes one"),
 ];

@@ -21,7 +21,7 @@
 
 use super::worlds::{Draft, Global, Name};
 use super::{Condition, Pick, Slot, Space};
-use crate::fields::{Document, Field, Fields};
+use crate::fields::{Field, Fields, TomlDocument};
 use crate::model::{self, KeyKind};
 use crate::{Domain, Error, MAX_BLOCKS, Registry, Result, Spec, notation};
 use num_bigint::BigUint;
@@ -36,7 +36,7 @@ const MAX_PICKED: usize = 100_000;
 impl Space {
     /// Reads a space file.
     pub fn from_toml(text: &str, registry: &Registry) -> Result<Self> {
-        let document = Document::parse(text, "the space file")?;
+        let document = TomlDocument::parse(text, "the space file")?;
         let fields = document.fields();
         fields.only(&["where", "baseline", "choices", "slots"])?;
         let required = |key: &'static str, expected: &str| {

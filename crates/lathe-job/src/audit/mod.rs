@@ -78,7 +78,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         Models::Space(name, count) => {
             let subjects = train(context, name, *count as usize, &mut settings, watch)?;
             let choices = request.choices(&subjects)?;
-            (vec![table::Table { name: name.clone(), subjects }], choices)
+            (vec![table::ModelTable { name: name.clone(), subjects }], choices)
         }
     };
     let batch = request.probe_batch as usize;

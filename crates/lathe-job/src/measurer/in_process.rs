@@ -8,7 +8,7 @@ use lathe_model::folder;
 use lathe_ops::allocator;
 use lathe_search::measure::{self, Budget, Times};
 use lathe_search::profile::Interval;
-use lathe_search::workload::Job;
+use lathe_search::workload::Pass;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(super) fn run(request: &Request<'_>, registry: &Registry, peak: impl Fn() ->
     Ok(Measurement { latency_ms: Interval::from(&times), peak_bytes: peak(), raw_ms: times.raw, beside: None })
 }
 
-fn beside(limit: Duration, job: Job, reference: Job, peak_bytes: Option<u64>) -> Result<Measurement> {
+fn beside(limit: Duration, job: Pass, reference: Pass, peak_bytes: Option<u64>) -> Result<Measurement> {
     let [ratios, others] = measure::measure_beside(limit, job, reference);
     let beside = Beside { ratio: ratios.median(), reference_ms: 1000.0 * others.median() };
     let times = Times { raw: ratios.raw.iter().map(|ratio| ratio * beside.reference_ms).collect() };

@@ -13,7 +13,7 @@ use crate::Result;
 use lathe_core::{Model, Registry, Spec};
 use lathe_model::shipped::REFERENCE;
 use lathe_search::profile::{Interval, Measured};
-use lathe_search::workload::{Job, Workload};
+use lathe_search::workload::{Pass, Workload};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -112,7 +112,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 
 /// What models are measured beside, so that the moods of the machine can be divided out: large enough to meet the same
 /// ones, small enough to take little time, whatever the workload.
-pub fn reference(workload: &Workload, registry: &Registry) -> Result<Job> {
+pub fn reference(workload: &Workload, registry: &Registry) -> Result<Pass> {
     let model = Spec::from_toml(REFERENCE.text, registry)?.model(registry)?;
     Ok(Workload { precision: workload.precision, ..Workload::default() }.whole(model, 0)?)
 }

@@ -1,13 +1,13 @@
 //! Trainings that have ended elsewhere, to be taken over.
 
-use super::stages::Job;
+use super::stages::OptimizeJob;
 use crate::{At, Error, Result};
 use lathe_train::resumable::RESULT;
 use lathe_train::run;
 use lathe_train::settings;
 use std::path::Path;
 
-impl Job {
+impl OptimizeJob {
     /// Whether a folder holds the baseline, trained just as this job would.
     pub fn check_baseline(&self, from: &Path) -> Result<()> {
         let wrong =

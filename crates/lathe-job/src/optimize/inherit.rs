@@ -1,13 +1,13 @@
 //! Weights to begin with: those that the search ended with.
 
-use super::stages::Job;
+use super::stages::OptimizeJob;
 use crate::{Error, Result};
 use lathe_core::{Block, Model, Role};
 use lathe_model::folder;
 use lathe_search::differentiable::run;
 use std::path::PathBuf;
 
-impl Job {
+impl OptimizeJob {
     /// A folder of a model with the weights that the search gave its blocks. A stack that is shorter than the baseline is
     /// its lower part.
     pub(super) fn inherit(&self, name: &str, model: &Model) -> Result<PathBuf> {

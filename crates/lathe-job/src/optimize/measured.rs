@@ -1,7 +1,7 @@
 //! The trained models, measured side by side, in the setting asked for and over batch sizes.
 
 use super::pair::{self, Pair};
-use super::stages::{BASELINE, FOUND, Job};
+use super::stages::{BASELINE, FOUND, OptimizeJob};
 use crate::event::steps;
 use crate::input::{read_json, write_json};
 use crate::{Event, Result, Watch};
@@ -32,7 +32,7 @@ const MEASURING: Duration = Duration::from_secs(8);
 const SWEEPING: Duration = Duration::from_millis(1200);
 const BATCHES: [u32; 3] = [1, 4, 16];
 
-impl Job {
+impl OptimizeJob {
     /// Measures the trained models side by side.
     pub fn measure(&self, watch: Watch<'_>) -> Result<Measured> {
         let path = self.out.join("measured.json");

@@ -4,7 +4,7 @@ use super::race::{Chosen, Runner};
 use super::repeat::Repeated;
 use super::request::Request;
 use super::rivals::Compared;
-use super::stages::{BASELINE, COMPARED, Job};
+use super::stages::{BASELINE, COMPARED, OptimizeJob};
 use crate::pages::optimize::Page;
 use crate::{Context, Event, Result, Watch};
 use lathe_train::evaluate::Evaluation;
@@ -82,7 +82,7 @@ const STAGES: u32 = 5;
 /// Does a job, or goes on with it: what its folder holds is not done again.
 pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
     let began = Instant::now();
-    let job = Job::new(&request.out, request.plan(context, watch)?, context.registry)?;
+    let job = OptimizeJob::new(&request.out, request.plan(context, watch)?, context.registry)?;
     job.check()?;
     request.baseline.as_ref().map_or(Ok(()), |trained| job.check_baseline(trained))?;
     let stage = |number: u32, what: String| Event::Stage { number, of: STAGES, what };

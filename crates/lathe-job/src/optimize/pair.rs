@@ -5,7 +5,7 @@ use lathe_core::{Model, Registry};
 use lathe_model::folder;
 use lathe_search::measure::Times;
 use lathe_search::profile::Interval;
-use lathe_search::workload::{Job, Workload};
+use lathe_search::workload::{Pass, Workload};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,13 +37,13 @@ const LEAST: usize = 11;
 
 /// Measures two models with random weights for so long.
 pub fn measure(first: &Model, second: &Model, workload: &Workload, time: Duration) -> Result<Pair> {
-    let whole = |model: &Model| -> Result<Job> { Ok(workload.whole(workload.model(model)?, 0)?) };
+    let whole = |model: &Model| -> Result<Pass> { Ok(workload.whole(workload.model(model)?, 0)?) };
     Ok(measure_jobs([whole(first)?, whole(second)?], time))
 }
 
 /// Measures two models that are trained, in these folders.
 pub fn measure_trained(folders: [&Path; 2], workload: &Workload, time: Duration, registry: &Registry) -> Result<Pair> {
-    let job = |folder: &Path| -> Result<Job> {
+    let job = |folder: &Path| -> Result<Pass> {
         let model = workload.model(&folder::load_model(folder, registry)?)?;
         Ok(workload.passes(folder::load_as(folder, model)?, 0))
     };
@@ -51,7 +51,7 @@ pub fn measure_trained(folders: [&Path; 2], workload: &Workload, time: Duration,
 }
 
 /// Measures two jobs for so long.
-pub fn measure_jobs(mut jobs: [Job; 2], time: Duration) -> Pair {
+pub fn measure_jobs(mut jobs: [Pass; 2], time: Duration) -> Pair {
     for _ in 0..2 {
         jobs.iter_mut().for_each(|job| job());
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The decisions of an optimisation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct OptimizePlan {
     /// What was asked for, without what only says where.
     pub asked: Asked,
     /// The model file of the baseline.

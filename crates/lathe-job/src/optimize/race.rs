@@ -2,11 +2,11 @@
 //! ones. A search as short as these is a guess, and a guess is worth a test.
 
 use super::pair;
-use super::stages::{CHOOSING, COMPARED, FOUND, Job, Searched, Try, share_of};
+use super::stages::{CHOOSING, COMPARED, FOUND, OptimizeJob, Searched, Try, share_of};
 use crate::input::{read_json, write_json};
 use crate::{Error, Event, Result, Watch};
 use lathe_core::{Block, Role, notation};
-use lathe_search::profile::Table;
+use lathe_search::profile::ProfileTable;
 use lathe_train::run;
 use lathe_train::settings::Settings;
 use serde::{Deserialize, Serialize};
@@ -65,9 +65,9 @@ pub struct Chosen {
     pub race_steps: u32,
 }
 
-impl Job {
+impl OptimizeJob {
     /// Short trainings of what the search gave and of plain ways to the same latency, if they meet the target.
-    pub fn race(&self, table: &Table, searched: &Searched, watch: Watch<'_>) -> Result<Vec<Runner>> {
+    pub fn race(&self, table: &ProfileTable, searched: &Searched, watch: Watch<'_>) -> Result<Vec<Runner>> {
         let path = self.out.join("race.json");
         if !path.exists() {
             write_json(&path, &self.runners(table, searched)?)?; // what was measured stays so, whenever this is killed
@@ -83,7 +83,7 @@ impl Job {
     }
 
     /// Who runs, all different, with their latencies.
-    fn runners(&self, table: &Table, searched: &Searched) -> Result<Vec<Runner>> {
+    fn runners(&self, table: &ProfileTable, searched: &Searched) -> Result<Vec<Runner>> {
         let mut race: Vec<Runner> = Vec::new();
         let found = (SEARCHED.to_string(), searched.layers.clone());
         for (name, layers) in std::iter::once(found).chain(self.plain(table, searched.estimated_us)?) {
@@ -147,7 +147,7 @@ impl Job {
     }
 
     /// Plain ways to a latency: fewer layers, and narrower ones.
-    fn plain(&self, table: &Table, limit_us: f64) -> Result<Vec<(String, String)>> {
+    fn plain(&self, table: &ProfileTable, limit_us: f64) -> Result<Vec<(String, String)>> {
         let costs = self.costs(table)?;
         let sum = |blocks: &[Block]| self.sum(&costs, blocks);
         let mut ways = Vec::new();

@@ -1,7 +1,7 @@
 //! Both models trained again with other seeds: how much of a difference is chance.
 
 use super::race::Chosen;
-use super::stages::{BASELINE, FOUND, Job};
+use super::stages::{BASELINE, FOUND, OptimizeJob};
 use crate::{Event, Result, Watch};
 use lathe_train::run::{self, Outcome};
 use lathe_train::settings::Settings;
@@ -40,7 +40,7 @@ impl Spread {
     }
 }
 
-impl Job {
+impl OptimizeJob {
     /// Trains both models with so many seeds in all, given those of the first; nothing where that is all.
     pub fn repeat(
         &self,

@@ -1,7 +1,7 @@
 //! From what is asked for to a plan: a new one, or that of the job that a folder holds.
 
 use super::options::with_head_width;
-use super::plan::{Asked, Plan, steps_within};
+use super::plan::{Asked, OptimizePlan, steps_within};
 use super::stages::PLAN;
 use crate::{At, Context, Error, Event, Result, Watch, identity, input};
 use lathe_core::model::{Value, key};
@@ -33,12 +33,12 @@ pub struct Request {
 
 impl Request {
     /// The plan of the folder, or a new one.
-    pub(super) fn plan(&self, context: &Context<'_>, watch: Watch<'_>) -> Result<Plan> {
+    pub(super) fn plan(&self, context: &Context<'_>, watch: Watch<'_>) -> Result<OptimizePlan> {
         let asked = &self.asked;
         let place = || format!("out {}", self.out.display());
         let path = self.out.join(PLAN);
         if path.exists() {
-            let plan: Plan = input::read_json(&path)?;
+            let plan: OptimizePlan = input::read_json(&path)?;
             return match identity::difference(&plan.asked, asked) {
                 None => Ok(plan),
                 Some(differs) => {
@@ -76,7 +76,7 @@ impl Request {
             }
         };
         let lr = asked.lr.unwrap_or_else(|| 0.003 * (128.0 / f64::from(model.frame.d_model)).sqrt().min(1.0));
-        Ok(Plan {
+        Ok(OptimizePlan {
             asked: asked.clone(),
             model: model.to_toml(),
             data: asked.data.clone(),

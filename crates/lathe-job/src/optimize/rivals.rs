@@ -2,12 +2,12 @@
 
 use super::pair::{self, Pair};
 use super::race::Chosen;
-use super::stages::{BASELINE, CHOOSING, COMPARED, Job};
+use super::stages::{BASELINE, CHOOSING, COMPARED, OptimizeJob};
 use crate::input::{read_json, write_json};
 use crate::{Event, Result, Watch};
 use lathe_core::{Model, Sampling};
 use lathe_model::design;
-use lathe_search::profile::Table;
+use lathe_search::profile::ProfileTable;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -28,10 +28,10 @@ pub struct Compared {
     pub pair: Pair,
 }
 
-impl Job {
+impl OptimizeJob {
     /// Names and layers of other ways: the others of the race, which are of about the same latency, the papers' rules, and random
     /// architectures of the latency of what was found.
-    pub fn rivals(&self, table: &Table, chosen: &Chosen) -> Result<Vec<(String, String)>> {
+    pub fn rivals(&self, table: &ProfileTable, chosen: &Chosen) -> Result<Vec<(String, String)>> {
         let costs = self.costs(table)?;
         let sum = |model: &Model| self.sum(&costs, &model.blocks);
         let limit = sum(&self.model(&chosen.layers)?);

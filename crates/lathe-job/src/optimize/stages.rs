@@ -2,19 +2,19 @@
 
 use super::options;
 use super::pair;
-use super::plan::Plan;
+use super::plan::OptimizePlan;
 use crate::event::steps;
 use crate::input::{read_json, write_json, write_text};
 use crate::profiler::TableSource;
 use crate::{Context, Error, Event, Result, Watch};
 use lathe_core::{Block, Model, Registry, Space, Spec, notation};
 use lathe_search::differentiable::costs;
-use lathe_search::differentiable::latency::{Table as Costs, Target};
+use lathe_search::differentiable::latency::{CostTable, Target};
 use lathe_search::differentiable::projection::project;
 use lathe_search::differentiable::run as searching;
 use lathe_search::differentiable::settings::{Cost, Preset, SearchSettings};
 use lathe_search::differentiable::task::{self, Task};
-use lathe_search::profile::{Part, Table};
+use lathe_search::profile::{Part, ProfileTable};
 use lathe_train::data::Source;
 use lathe_train::run;
 use lathe_train::settings::Settings;
@@ -33,11 +33,11 @@ pub const FOUND: &str = "found";
 pub const COMPARED: &str = "compare";
 
 /// An optimisation at work.
-pub struct Job {
+pub struct OptimizeJob {
     /// Its folder.
     pub out: PathBuf,
     /// What was decided.
-    pub plan: Plan,
+    pub plan: OptimizePlan,
     /// The model to make faster.
     pub baseline: Model,
     /// The blocks and backbones there are.
@@ -87,9 +87,9 @@ const MOST_TRIES: usize = 6;
 /// How long architectures are measured before they are trained, and those compared with after it.
 pub(super) const CHOOSING: Duration = Duration::from_secs(3);
 
-impl Job {
+impl OptimizeJob {
     /// Opens a job whose plan is made.
-    pub fn new(out: &Path, plan: Plan, registry: &Registry) -> Result<Self> {
+    pub fn new(out: &Path, plan: OptimizePlan, registry: &Registry) -> Result<Self> {
         let baseline = Spec::from_toml(&plan.model, registry)?.model(registry)?;
         let options = options::options(&baseline, plan.iso_parameter, registry);
         let space = Space::from_toml(&options::space_file(&baseline, &options), registry)?;
@@ -98,10 +98,10 @@ impl Job {
     }
 
     /// What each block costs here.
-    pub fn profile(&self, context: &Context<'_>, watch: Watch<'_>) -> Result<Table> {
+    pub fn profile(&self, context: &Context<'_>, watch: Watch<'_>) -> Result<ProfileTable> {
         let path = self.out.join(TABLE);
         if path.exists() {
-            return Ok(Table::read(&path)?);
+            return Ok(ProfileTable::read(&path)?);
         }
         let baseline = std::slice::from_ref(&self.baseline);
         let source = TableSource::default();
@@ -113,7 +113,7 @@ impl Job {
     }
 
     /// Writes down what was decided, once it is known that the target can be met: a job that cannot begin leaves nothing.
-    pub fn begin(&self, table: &Table, target: f64) -> Result<()> {
+    pub fn begin(&self, table: &ProfileTable, target: f64) -> Result<()> {
         let [plan, space, table_path] = [PLAN, "space.toml", TABLE].map(|name| self.out.join(name));
         if !plan.exists() {
             task::check_target(&self.task(table, target)?)?;
@@ -138,7 +138,7 @@ impl Job {
     }
 
     /// The costs of a search: microseconds of each option, and of what stands around them.
-    pub(super) fn costs(&self, table: &Table) -> Result<Costs> {
+    pub(super) fn costs(&self, table: &ProfileTable) -> Result<CostTable> {
         let frame = self.plan.workload.model(&self.baseline)?.frame;
         let blocks = self.slots[0].iter().chain(&self.baseline.blocks).copied();
         let costs = costs::Costs::of_profile(table, Cost::Latency, blocks, &frame)?;
@@ -146,7 +146,7 @@ impl Job {
     }
 
     /// The sum of the baseline's blocks and frame.
-    pub fn latency_ms(&self, table: &Table) -> Result<f64> {
+    pub fn latency_ms(&self, table: &ProfileTable) -> Result<f64> {
         Ok(self.costs(table)?.baseline / 1000.0)
     }
 
@@ -171,7 +171,7 @@ impl Job {
     }
 
     /// The differentiable search.
-    pub fn search(&self, table: &Table, target: f64, watch: Watch<'_>) -> Result<searching::Outcome> {
+    pub fn search(&self, table: &ProfileTable, target: f64, watch: Watch<'_>) -> Result<searching::Outcome> {
         let folder = self.out.join("search");
         let mut watch = |event: searching::Event<'_>| match event {
             searching::Event::Preparing(what, done, total) => watch(Event::Bytes { what, done, total }),
@@ -185,7 +185,7 @@ impl Job {
         Ok(searching::begin(&self.task(table, target)?, &folder, &self.registry, &mut watch)?)
     }
 
-    fn task(&self, table: &Table, target: f64) -> Result<Task> {
+    fn task(&self, table: &ProfileTable, target: f64) -> Result<Task> {
         let ratio = Target::Ratio(target);
         Ok(Task {
             frame: self.baseline.frame.clone(),
@@ -220,7 +220,7 @@ impl Job {
     /// is asked again for the most probable architecture of a corrected latency.
     pub fn choose(
         &self,
-        table: &Table,
+        table: &ProfileTable,
         found: &searching::Outcome,
         mut target: f64,
         watch: Watch<'_>,
@@ -233,7 +233,7 @@ impl Job {
         let log_p: Vec<Vec<f64>> =
             found.probabilities.iter().map(|slot| slot.iter().map(|(_, p)| p.max(1e-300).ln()).collect()).collect();
         let mut tries: Vec<Try> = Vec::new();
-        let mut next = Some((found.layers.clone(), target, found.estimated_latency));
+        let mut next = Some((found.layers.clone(), target, found.estimate));
         while let Some((layers, asked, estimated)) = next.take() {
             let (done, total) = (tries.len() as u64, MOST_TRIES as u64);
             watch(Event::Steps { what: "measuring what was found", note: &layers, done, total });
@@ -262,8 +262,7 @@ impl Job {
         let best =
             best.or_else(fastest).ok_or_else(|| Error::data("search", "nothing measured", "at least one"))?.clone();
         let estimated_us = best.estimated * costs.baseline;
-        let searched =
-            Searched { layers: best.layers, target, estimated_us, tries, estimated: found.estimated_latency };
+        let searched = Searched { layers: best.layers, target, estimated_us, tries, estimated: found.estimate };
         write_json(&path, &searched)?;
         Ok(searched)
     }
@@ -302,13 +301,13 @@ impl Job {
     }
 
     /// The estimate of an architecture, as a share of the baseline's.
-    pub fn estimate(&self, table: &Table, layers: &str) -> Result<f64> {
+    pub fn estimate(&self, table: &ProfileTable, layers: &str) -> Result<f64> {
         let costs = self.costs(table)?;
         Ok(self.sum(&costs, &self.model(layers)?.blocks) / costs.baseline)
     }
 
     /// What blocks that are options cost together, with the frame.
-    pub(super) fn sum(&self, costs: &Costs, blocks: &[Block]) -> f64 {
+    pub(super) fn sum(&self, costs: &CostTable, blocks: &[Block]) -> f64 {
         let of = |block: &Block| {
             let at = self.slots[0].iter().position(|option| self.same(option, block));
             at.map_or(f64::INFINITY, |at| costs.slots[0][at])
@@ -324,7 +323,7 @@ pub(super) fn share_of(steps: u32, share: f64) -> u32 {
 
 /// The most probable architecture that costs at most `limit` and does not leave much of it unused: where the most
 /// probable one does, every microsecond counts for it, just as much as it takes to come close.
-fn within(log_p: &[Vec<f64>], costs: &Costs, limit: f64) -> Option<Vec<usize>> {
+fn within(log_p: &[Vec<f64>], costs: &CostTable, limit: f64) -> Option<Vec<usize>> {
     let with = |weight: f64| {
         let cost =
             |(log_p, us): (&Vec<f64>, &Vec<f64>)| log_p.iter().zip(us).map(|(p, us)| p + weight * us / limit).collect();
@@ -358,7 +357,7 @@ mod tests {
     fn a_budget_is_used() {
         // Two slots of three options; the most probable, the cheapest, leaves most of the limit unused.
         let log_p = vec![vec![0.8f64.ln(), 0.15f64.ln(), 0.05f64.ln()]; 2];
-        let costs = Costs { slots: vec![vec![0.0, 40.0, 50.0]; 2], fixed: 10.0, baseline: 110.0 };
+        let costs = CostTable { slots: vec![vec![0.0, 40.0, 50.0]; 2], fixed: 10.0, baseline: 110.0 };
         assert_eq!(within(&log_p, &costs, 15.0), Some(vec![0, 0]));
         // 10 + 40 + 40 is close to 91, and more probable than what comes closer.
         assert_eq!(within(&log_p, &costs, 91.0), Some(vec![1, 1]));

@@ -2,12 +2,12 @@
 
 use super::{page, write};
 use crate::input::read_json;
-use crate::optimize::{Chosen, Compared, Job, Measured, Plan, Repeated};
+use crate::optimize::{Chosen, Compared, Measured, OptimizeJob, OptimizePlan, Repeated};
 use crate::profiler::short_name;
 use crate::{Error, Result};
 use lathe_core::{Registry, Setting};
 use lathe_model::{count, folder};
-use lathe_search::profile::{FRAME, Machine, Table};
+use lathe_search::profile::{FRAME, Machine, ProfileTable};
 use lathe_train::data::Tokenizer;
 use lathe_train::evaluate::Evaluation;
 use lathe_train::generate::{Generator, Sampling};
@@ -26,8 +26,8 @@ const WATTS_PER_CORE: f64 = 10.0;
 
 /// What the report tells.
 pub struct Page<'a> {
-    pub job: &'a Job,
-    pub table: &'a Table,
+    pub job: &'a OptimizeJob,
+    pub table: &'a ProfileTable,
     pub chosen: &'a Chosen,
     pub measured: &'a Measured,
     pub compared: &'a [Compared],
@@ -42,7 +42,7 @@ pub struct Page<'a> {
 
 #[derive(Serialize)]
 struct Data<'a> {
-    plan: &'a Plan,
+    plan: &'a OptimizePlan,
     machine: Machine,
     version: &'static str,
     setting: String,

@@ -6,7 +6,7 @@ use crate::compare::searches::Ended;
 use crate::pareto::{Baseline, MeanSaving, Point};
 use crate::plot::{Axis, Chart, Mark, Series, svg};
 use lathe_search::profile::Machine;
-use lathe_search::search::{Evaluated, Plan};
+use lathe_search::search::{Evaluated, SearchPlan};
 use lathe_search::workload::Workload;
 use serde::Serialize;
 use std::path::Path;
@@ -18,7 +18,7 @@ const MOST_CANDIDATES: usize = 4000;
 /// What the page tells.
 pub struct Page<'a> {
     pub space: &'a str,
-    pub plan: &'a Plan,
+    pub plan: &'a SearchPlan,
     pub workload: &'a Workload,
     pub evaluated: &'a [Evaluated],
     pub frontier: &'a [Point],

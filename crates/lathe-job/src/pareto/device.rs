@@ -6,13 +6,13 @@ use crate::profiler::{self, Pace};
 use crate::{Context, Result, Watch};
 use lathe_core::{Model, Space, notation};
 use lathe_model::design;
-use lathe_search::profile::{Prediction, Table};
+use lathe_search::profile::{Prediction, ProfileTable};
 use lathe_search::workload::Workload;
 
 /// Tells what a model costs.
 pub(super) enum Device<'a> {
     /// By the sum of its blocks, corrected.
-    Table(Box<Table>, Whole<'a>),
+    Table(Box<ProfileTable>, Whole<'a>),
     /// By measuring it whole.
     Whole(Whole<'a>),
 }
@@ -42,7 +42,7 @@ impl<'a> Device<'a> {
         }
         let path = request.out.join("table.json");
         let table = if path.exists() {
-            Table::read(&path)?
+            ProfileTable::read(&path)?
         } else {
             let layer = notation::parse(&design::layer(), context.registry)?;
             let layer = Model::new(space.baseline.frame.clone(), layer)?;

@@ -9,13 +9,17 @@ use lathe_model::count;
 use lathe_search::pareto::most_dominant;
 use lathe_search::profile::Prediction;
 use lathe_search::record::Record;
-use lathe_search::search::{Evaluated, Plan, best};
+use lathe_search::search::{Evaluated, SearchPlan, best};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 /// The frontier of what was evaluated, or as much of it as is to be measured, those that dominate most.
-pub(super) fn most_dominant_of<'a>(evaluated: &'a [Evaluated], plan: &Plan, request: &Request) -> Vec<&'a Evaluated> {
+pub(super) fn most_dominant_of<'a>(
+    evaluated: &'a [Evaluated],
+    plan: &SearchPlan,
+    request: &Request,
+) -> Vec<&'a Evaluated> {
     let mut found = best(evaluated, plan, request.hull);
     if request.most_measured > 0 && found.len() > request.most_measured {
         let costs: Vec<Vec<f64>> = found.iter().map(|&i| evaluated[i].costs(plan)).collect();
@@ -65,7 +69,7 @@ pub(super) type Points = Vec<(Evaluated, Prediction)>;
 
 /// Those that keep the bounds and are on the frontier as measured, the fewest decoder parameters first. Measured anew,
 /// some points may turn out to be beyond the bounds, or worse than others.
-pub(super) fn keep(mut points: Points, plan: &Plan, hull: bool, watch: Watch<'_>) -> Result<Points> {
+pub(super) fn keep(mut points: Points, plan: &SearchPlan, hull: bool, watch: Watch<'_>) -> Result<Points> {
     let found = points.len();
     points.retain(|(point, _)| plan.allows(&point.cost));
     if points.len() < found {

@@ -19,7 +19,7 @@ use lathe_core::{Model, Registry, Space, notation};
 use lathe_model::design;
 use lathe_model::folder::is_free;
 use lathe_search::objective::{self, OBJECTIVES, Objective};
-use lathe_search::search::{self, Evaluated, Plan};
+use lathe_search::search::{self, Evaluated, SearchPlan};
 use lathe_search::searchers::{self, SEARCHERS, Sizes};
 use lathe_search::workload::Workload;
 use std::path::PathBuf;
@@ -113,7 +113,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
 }
 
 impl Request {
-    fn plan(&self) -> Result<Plan> {
+    fn plan(&self) -> Result<SearchPlan> {
         let named = |name: &String| -> Result<&'static Objective> {
             let known = || OBJECTIVES.iter().map(|objective| objective.name).collect::<Vec<_>>().join(", ");
             let wrong = || Error::setting("objectives", format!("`{name}`"), format!("some of {}", known()));
@@ -126,7 +126,7 @@ impl Request {
         }
         let searchers = || SEARCHERS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
         let wrong = || Error::setting("searcher", format!("`{}`", self.searcher), format!("one of {}", searchers()));
-        Ok(Plan {
+        Ok(SearchPlan {
             searcher: searchers::find(&self.searcher).ok_or_else(wrong)?,
             sizes: Sizes { population: self.population as usize, ..Sizes::default() },
             iterations: self.iterations,

@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use lathe_core::Setting;
 use lathe_model::count;
 use lathe_search::profile::Prediction;
-use lathe_search::search::{Evaluated, Plan, saving};
+use lathe_search::search::{Evaluated, SearchPlan, saving};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -75,7 +75,7 @@ impl Outcome {
     pub(super) fn new(
         frontier: &Points,
         scaled: &[Evaluated],
-        plan: &Plan,
+        plan: &SearchPlan,
         evaluated: usize,
         out: &Path,
         began: Instant,

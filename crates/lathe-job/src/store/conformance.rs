@@ -2,7 +2,7 @@
 
 use super::{Store, open_record, read_table, write_table};
 use lathe_core::{Model, Registry, Spec};
-use lathe_search::profile::{Entry, Interval, Part, Prediction, Table};
+use lathe_search::profile::{Entry, Interval, Part, Prediction, ProfileTable};
 use lathe_search::workload::Workload;
 
 /// Checks a store that is empty; `registry` has gpt2, `s` and `f`.
@@ -111,7 +111,7 @@ fn records(store: &dyn Store, registry: &Registry) {
 /// A table is read back as it was written, and a damaged one is an error that names it.
 fn tables(store: &dyn Store, registry: &Registry) {
     assert!(read_table(store, "table.json").expect("a store").is_none());
-    let mut table = Table::new(&Workload { batch: 3, ..Workload::default() });
+    let mut table = ProfileTable::new(&Workload { batch: 3, ..Workload::default() });
     table.extend(Part::of_model(&model("s f", registry)).enumerate().map(|(i, part)| Entry {
         name: part.name,
         d_model: 64,

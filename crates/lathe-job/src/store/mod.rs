@@ -14,7 +14,7 @@ pub use memory::Memory;
 use crate::{Error, Result};
 use etcetera::{BaseStrategy, choose_base_strategy};
 use lathe_core::{Registry, shorten};
-use lathe_search::profile::Table;
+use lathe_search::profile::ProfileTable;
 use lathe_search::record::Record;
 use std::path::PathBuf;
 
@@ -65,13 +65,13 @@ pub fn cache_folder() -> PathBuf {
 }
 
 /// The table of a name, if there is one.
-pub fn read_table(store: &dyn Store, name: &str) -> Result<Option<Table>> {
+pub fn read_table(store: &dyn Store, name: &str) -> Result<Option<ProfileTable>> {
     let text = store.read(name)?;
-    Ok(text.map(|text| Table::parse(&text, store.place(name))).transpose()?)
+    Ok(text.map(|text| ProfileTable::parse(&text, store.place(name))).transpose()?)
 }
 
 /// Keeps a table under a name.
-pub fn write_table(store: &dyn Store, name: &str, table: &Table) -> Result<()> {
+pub fn write_table(store: &dyn Store, name: &str, table: &ProfileTable) -> Result<()> {
     store.write(name, &table.to_json(store.place(name))?)
 }
 

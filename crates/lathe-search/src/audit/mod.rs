@@ -75,7 +75,7 @@ impl Subject {
     }
 }
 
-/// Scores all models by a proxy; `watch` hears how many are done. A proxy that means nothing for one of them has no scores.
+/// Scores all models by a proxy; `watch` is told how many are done. A proxy that means nothing for one of them has no scores.
 pub fn score(choice: &Choice, subjects: &[Subject], tokens: &Tokens, watch: &mut dyn FnMut(usize)) -> Result<Scores> {
     let needs = choice.proxy.needs;
     let mut scores = Scores { name: choice.name(), values: Err("no models".into()), seconds: 0.0, flops: 0 };

@@ -40,7 +40,7 @@ pub const COLUMNS: &[&str] = &[
 
 /// The models of one table.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct ModelTable {
     /// Its name.
     pub name: String,
     /// Its models, in the order of the rows.
@@ -48,13 +48,13 @@ pub struct Table {
 }
 
 /// Reads a file; its tables are in the order in which they begin.
-pub fn read(path: &Path, registry: &Registry) -> Result<Vec<Table>> {
+pub fn read(path: &Path, registry: &Registry) -> Result<Vec<ModelTable>> {
     let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
     parse(&text, &path.display().to_string(), registry)
 }
 
 /// Reads a text; `place` is what errors call it.
-pub fn parse(text: &str, place: &str, registry: &Registry) -> Result<Vec<Table>> {
+pub fn parse(text: &str, place: &str, registry: &Registry) -> Result<Vec<ModelTable>> {
     let wrong = |error: csv::Error| Error::data(place, error, "CSV");
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).flexible(true).from_reader(text.as_bytes());
     let header = reader.headers().map_err(wrong)?.clone();
@@ -67,7 +67,7 @@ pub fn parse(text: &str, place: &str, registry: &Registry) -> Result<Vec<Table>>
             return Err(Error::data(format!("{place}: header"), found, format!("a column {column} too")));
         }
     }
-    let mut tables: Vec<Table> = Vec::new();
+    let mut tables: Vec<ModelTable> = Vec::new();
     for (number, cells) in (2..).zip(reader.records()) {
         let row = Row { place: format!("{place}: row {number}"), header: &header, cells: cells.map_err(wrong)? };
         if row.cells.len() != header.len() {
@@ -78,7 +78,7 @@ pub fn parse(text: &str, place: &str, registry: &Registry) -> Result<Vec<Table>>
         let subject = row.subject(registry)?;
         match tables.iter_mut().find(|table| table.name == name) {
             Some(table) => table.subjects.push(subject),
-            None => tables.push(Table { name: name.into(), subjects: vec![subject] }),
+            None => tables.push(ModelTable { name: name.into(), subjects: vec![subject] }),
         }
     }
     match tables.is_empty() {
@@ -175,7 +175,7 @@ mod tests {
     const HEADER: &str = "table,backbone,name,n_layer,d_model,d_embed,div_val,n_head,d_inner,n_token,cutoffs,tgt_len,\
                           mem_len,params_total,valid_ppl,more";
 
-    fn parse_rows(rows: &[&str]) -> Result<Vec<Table>> {
+    fn parse_rows(rows: &[&str]) -> Result<Vec<ModelTable>> {
         parse(&format!("{HEADER}\r\n{}\n\n", rows.join("\n")), "t.csv", &REGISTRY)
     }
 

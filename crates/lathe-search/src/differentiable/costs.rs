@@ -1,6 +1,6 @@
 //! What single blocks cost, by block, and the table of a search made of it.
 
-use super::latency::Table;
+use super::latency::CostTable;
 use super::settings::Cost;
 use crate::profile::{self, FRAME, Part};
 use crate::{Error, Result};
@@ -72,7 +72,7 @@ impl Costs {
     /// What a profile says of blocks in a frame, whose lengths are those of the profile's workload. Memory is what each
     /// part adds; what the greediest takes in addition while it runs counts for the frame.
     pub fn of_profile(
-        profile: &profile::Table,
+        profile: &profile::ProfileTable,
         cost: Cost,
         blocks: impl Iterator<Item = Block>,
         frame: &Frame,
@@ -115,12 +115,12 @@ impl Costs {
 
     /// The table of a search: the options of each slot, and the sum of the baseline's blocks. Without `whole`, blocks
     /// alone count, as in the papers.
-    pub fn table(&self, frame: &Frame, slots: &[Vec<Block>], baseline: &[Block], whole: bool) -> Result<Table> {
+    pub fn table(&self, frame: &Frame, slots: &[Vec<Block>], baseline: &[Block], whole: bool) -> Result<CostTable> {
         let of_slot = |options: &Vec<Block>| options.iter().map(|block| self.of(block, frame)).collect::<Result<_>>();
         let fixed = if whole { self.frame } else { 0.0 };
         let of_baseline = baseline.iter().map(|block| self.of(block, frame)).sum::<Result<f64>>()?;
         let slots = slots.iter().map(of_slot).collect::<Result<_>>()?;
-        let table = Table { slots, fixed, baseline: fixed + of_baseline };
+        let table = CostTable { slots, fixed, baseline: fixed + of_baseline };
         table.check()?;
         Ok(table)
     }
@@ -143,7 +143,7 @@ mod tests {
             {"block": "f", "latency_us": {"median": 2.5}}]}"#;
         let costs = Costs::read(text, "t.json", &model.frame, &REGISTRY, (1, 8)).unwrap();
         let table = costs.table(&model.frame, &[parse("s f -"), parse("f256")], &parse("sf"), true).unwrap();
-        assert_eq!(table, Table { slots: vec![vec![10.0, 2.5, 0.0], vec![2.5]], fixed: 3.0, baseline: 15.5 });
+        assert_eq!(table, CostTable { slots: vec![vec![10.0, 2.5, 0.0], vec![2.5]], fixed: 3.0, baseline: 15.5 });
         let alone = costs.table(&model.frame, &[parse("s")], &parse("sf"), false).unwrap();
         assert_eq!((alone.fixed, alone.baseline), (0.0, 12.5));
         let error = costs.table(&model.frame, &[parse("f8")], &parse("s"), true).unwrap_err().to_string();

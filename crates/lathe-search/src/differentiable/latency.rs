@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// What blocks cost, in microseconds or any other unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Table {
+pub struct CostTable {
     /// Of each option of each slot.
     pub slots: Vec<Vec<f64>>,
     /// Of what every architecture has: embedding and output.
@@ -42,7 +42,7 @@ pub struct Loss {
     pub dp: Vec<Vec<f64>>,
 }
 
-impl Table {
+impl CostTable {
     /// Checks that the numbers are costs.
     pub fn check(&self) -> Result<()> {
         let all = self.slots.iter().flatten().chain([&self.fixed]);
@@ -95,8 +95,8 @@ mod tests {
     use super::super::gumbel::Sample;
     use super::*;
 
-    fn table() -> Table {
-        Table { slots: vec![vec![10.0, 2.0, 0.0], vec![5.0, 1.0]], fixed: 3.0, baseline: 18.0 }
+    fn table() -> CostTable {
+        CostTable { slots: vec![vec![10.0, 2.0, 0.0], vec![5.0, 1.0]], fixed: 3.0, baseline: 18.0 }
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn numbers_that_are_no_costs_are_refused() {
         for (slots, baseline) in [(vec![vec![f64::NAN]], 1.0), (vec![vec![-1.0]], 1.0), (vec![vec![1.0]], 0.0)] {
-            assert!(Table { slots, fixed: 0.0, baseline }.check().is_err());
+            assert!(CostTable { slots, fixed: 0.0, baseline }.check().is_err());
         }
     }
 }

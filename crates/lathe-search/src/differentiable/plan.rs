@@ -20,7 +20,7 @@ pub enum Step {
 
 /// The order of all steps.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct StepPlan {
     /// For each round, its first tick and its first weight step; then the ends.
     rounds: Vec<(u32, u32)>,
     /// Rounds without architecture steps.
@@ -30,7 +30,7 @@ pub struct Plan {
     floor: f64,
 }
 
-impl Plan {
+impl StepPlan {
     /// The plan for so many weight steps.
     pub fn new(settings: &SearchSettings, steps: u32) -> Self {
         let count = settings.rounds.min(steps).max(1);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn weights_come_first_in_each_round_and_the_architecture_waits() {
-        let plan = Plan::new(&settings(), 42);
+        let plan = StepPlan::new(&settings(), 42);
         let steps: Vec<Step> = (0..plan.ticks()).map(|tick| plan.at(tick)).collect();
         let weights: Vec<u32> = steps
             .iter()
@@ -126,16 +126,16 @@ mod tests {
 
     #[test]
     fn temperatures_fall_to_the_floor() {
-        let plan = Plan::new(&settings(), 42);
+        let plan = StepPlan::new(&settings(), 42);
         let found: Vec<f64> = (0..4).map(|round| plan.temperature(round)).collect();
         assert_eq!(found, [5.0, 5.0, 3.0, 5.0 * 0.6f64.powi(2)]);
-        let plan = Plan::new(&SearchSettings { rounds: 20, ..settings() }, 42);
+        let plan = StepPlan::new(&SearchSettings { rounds: 20, ..settings() }, 42);
         assert_eq!(plan.temperature(19), 0.5);
     }
 
     #[test]
     fn more_rounds_than_steps_are_as_many() {
-        let plan = Plan::new(&SearchSettings { rounds: 100, arch_off: 1.0, ..settings() }, 3);
+        let plan = StepPlan::new(&SearchSettings { rounds: 100, arch_off: 1.0, ..settings() }, 3);
         assert_eq!((plan.rounds(), plan.ticks(), plan.architecture_steps()), (3, 4, 1));
     }
 }

@@ -6,7 +6,7 @@
 //! exact; partial ones that cannot meet the limit any more, or cannot beat an architecture that is known, are let go.
 //! Only where more than `MOST` are left are they thinned out, and the result says that it is no longer exact.
 
-use super::latency::Table;
+use super::latency::CostTable;
 
 /// The most partial architectures that are kept.
 const MOST: usize = 200_000;
@@ -31,11 +31,11 @@ struct Partial {
 }
 
 /// The most probable architecture, by ln P of each option, that costs at most `limit`; `None` where there is none.
-pub fn project(log_p: &[Vec<f64>], table: &Table, limit: f64) -> Option<Projected> {
+pub fn project(log_p: &[Vec<f64>], table: &CostTable, limit: f64) -> Option<Projected> {
     project_keeping(log_p, table, limit, MOST)
 }
 
-fn project_keeping(log_p: &[Vec<f64>], table: &Table, limit: f64, most: usize) -> Option<Projected> {
+fn project_keeping(log_p: &[Vec<f64>], table: &CostTable, limit: f64, most: usize) -> Option<Projected> {
     // A sum in another order may differ in its last bits.
     let limit = limit + 1e-9 * limit.abs();
     let least = |list: &Vec<f64>| list.iter().copied().fold(f64::INFINITY, f64::min);
@@ -107,7 +107,7 @@ fn thin(partials: Vec<Partial>, most: usize, exact: &mut bool) -> Vec<Partial> {
 
 /// An architecture within the limit: from the most probable one on, the exchange that saves most for what it loses,
 /// until it fits.
-fn known(log_p: &[Vec<f64>], table: &Table, limit: f64) -> Option<Vec<usize>> {
+fn known(log_p: &[Vec<f64>], table: &CostTable, limit: f64) -> Option<Vec<usize>> {
     let mut choice: Vec<usize> = log_p.iter().map(|log_p| super::gumbel::argmax(log_p)).collect();
     while table.of(&choice) > limit {
         let mut best: Option<(f64, usize, usize)> = None;
@@ -133,7 +133,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     /// Tries every architecture.
-    fn by_trying(log_p: &[Vec<f64>], table: &Table, limit: f64) -> Option<f64> {
+    fn by_trying(log_p: &[Vec<f64>], table: &CostTable, limit: f64) -> Option<f64> {
         let mut best: Option<f64> = None;
         let all: usize = table.slots.iter().map(Vec::len).product();
         for mut index in 0..all {
@@ -151,12 +151,12 @@ mod tests {
         best
     }
 
-    fn random(slots: usize, options: usize, rng: &mut ChaCha8Rng) -> (Vec<Vec<f64>>, Table) {
+    fn random(slots: usize, options: usize, rng: &mut ChaCha8Rng) -> (Vec<Vec<f64>>, CostTable) {
         let mut numbers = |scale: f64| -> Vec<f64> { (0..options).map(|_| scale * rng.random::<f64>()).collect() };
         let slots: Vec<(Vec<f64>, Vec<f64>)> = (0..slots).map(|_| (numbers(4.0), numbers(10.0))).collect();
         let (alphas, costs): (Vec<_>, Vec<_>) = slots.into_iter().unzip();
         let log_p = alphas.iter().map(|alpha| softmax(alpha, 1.0).into_iter().map(f64::ln).collect()).collect();
-        (log_p, Table { slots: costs, fixed: 1.0, baseline: 1.0 })
+        (log_p, CostTable { slots: costs, fixed: 1.0, baseline: 1.0 })
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! ```
 
 use super::adam::Adam;
-use super::plan::Plan;
+use super::plan::StepPlan;
 use super::projection::project;
 use super::search::{Fixed, Found, SearchProgress, SearchState};
 use super::settings::Cost;
@@ -53,20 +53,22 @@ pub type Watch<'a> = &'a mut dyn FnMut(Event<'_>);
 pub struct Architecture {
     /// In the notation.
     pub layers: String,
-    /// Relative to the baseline.
-    pub estimated_latency: f64,
+    /// Its estimated latency or memory, relative to the baseline's.
+    #[serde(rename = "estimated_latency")]
+    pub estimate: f64,
     /// Whether it meets the target; true without one.
     pub meets_target: bool,
 }
 
-/// What a search gave.
+/// What a search found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// The architecture: the most probable options, or where those break the target and it was to be projected, the
     /// most probable architecture that meets it.
     pub layers: String,
-    /// Its estimate relative to the baseline.
-    pub estimated_latency: f64,
+    /// Its estimated latency or memory, relative to the baseline's.
+    #[serde(rename = "estimated_latency")]
+    pub estimate: f64,
     /// The target relative to the baseline.
     pub target: Option<f64>,
     /// What target and estimates are about.
@@ -182,7 +184,7 @@ impl Search {
         let alphas = task.first_alphas();
         let search = &task.settings;
         let numbers = alphas.iter().map(Vec::len).sum();
-        let small = SearchProgress {
+        let progress = SearchProgress {
             tick: 0,
             alphas,
             adam: Adam::new(search.arch_lr, (0.9, 0.999), search.arch_weight_decay, numbers),
@@ -195,7 +197,7 @@ impl Search {
         let rows = training.batch as usize;
         let states = [net.init_memory(rows), net.init_memory(rows)];
         let steps = vec![0; net.params().iter().len()];
-        let state = SearchState { net, optimizer, steps, states, small };
+        let state = SearchState { net, optimizer, steps, states, progress };
         let open = |name: &str| Lines::open(folder.join(name));
         let lines = [open("weights.jsonl")?, open("architecture.jsonl")?, open("probabilities.jsonl")?];
         let schedule = training.schedule()?;
@@ -203,7 +205,7 @@ impl Search {
             task: of,
             training: training.clone(),
             settings: search.clone(),
-            plan: Plan::new(search, training.steps),
+            plan: StepPlan::new(search, training.steps),
             table: task.table.clone(),
             weights,
             architecture,
@@ -220,8 +222,8 @@ impl Search {
             _lock: lock,
         };
         resumable::take_up(&mut search, folder, &mut |warning| watch(Event::Warning(warning)))?;
-        search.began.1 = search.state.small.seconds[0];
-        let tick = search.state.small.tick;
+        search.began.1 = search.state.progress.seconds[0];
+        let tick = search.state.progress.tick;
         if tick > 0 {
             for lines in &mut search.lines {
                 lines.resumed(tick)?;
@@ -242,14 +244,14 @@ impl Search {
 
     /// The next step, with its record.
     fn next(&mut self, watch: Watch<'_>) -> Result<Next> {
-        let (tick, ticks) = (self.state.small.tick, self.fixed.plan.ticks());
+        let (tick, ticks) = (self.state.progress.tick, self.fixed.plan.ticks());
         if tick >= ticks {
             return Ok(Next::Ended);
         }
         let start = Instant::now();
         let found = self.state.step(&self.fixed, &mut self.grads)?;
         let kind = usize::from(matches!(found, Found::Architecture { .. }));
-        self.state.small.seconds[1 + kind] += start.elapsed().as_secs_f64();
+        self.state.progress.seconds[1 + kind] += start.elapsed().as_secs_f64();
         let every = self.task.training.log_every;
         match &found {
             Found::Weights { step, .. } if !step.is_multiple_of(every) && *step > 1 => {}
@@ -270,12 +272,12 @@ impl Search {
     }
 
     fn end_round(&mut self, round: u32, watch: Watch<'_>) -> Result<()> {
-        let argmax = self.architecture(&self.state.small.argmax());
-        let probabilities = self.state.small.probabilities();
+        let argmax = self.architecture(&self.state.progress.argmax());
+        let probabilities = self.state.progress.probabilities();
         let expected = self.fixed.table.estimate(&probabilities) / self.fixed.table.baseline;
         let line = serde_json::json!({
             "round": round,
-            "arch_steps": self.state.small.arch_steps,
+            "arch_steps": self.state.progress.arch_steps,
             "expected_latency": expected,
             "argmax": argmax,
             "probabilities": probabilities,
@@ -290,7 +292,7 @@ impl Search {
         let limit = self.task.settings.target.map_or(f64::INFINITY, |target| self.fixed.table.limit(target));
         Architecture {
             layers: self.state.net.model(choice).layers(),
-            estimated_latency: cost / self.fixed.table.baseline,
+            estimate: cost / self.fixed.table.baseline,
             meets_target: cost <= limit * (1.0 + 1e-9),
         }
     }
@@ -301,11 +303,11 @@ impl Search {
 
     /// The architecture, once all steps are done.
     fn finish(self) -> Result<Outcome> {
-        let small = &self.state.small;
+        let progress = &self.state.progress;
         let table = &self.fixed.table;
-        let most_probable = small.argmax();
+        let most_probable = progress.argmax();
         let argmax = self.architecture(&most_probable);
-        let probabilities = small.probabilities();
+        let probabilities = progress.probabilities();
         let target = self.task.settings.target;
         let limit = target.filter(|_| self.task.settings.project).map(|target| table.limit(target));
         let log_p: Vec<Vec<f64>> = probabilities.iter().map(|p| p.iter().map(|p| p.ln()).collect()).collect();
@@ -321,7 +323,7 @@ impl Search {
         let mean = |losses: &[f32]| losses.iter().copied().map(f64::from).sum::<f64>() / losses.len().max(1) as f64;
         let outcome = Outcome {
             layers: chosen.layers,
-            estimated_latency: chosen.estimated_latency,
+            estimate: chosen.estimate,
             target: target.map(|target| table.limit(target) / table.baseline),
             cost: self.task.settings.cost,
             steps: self.task.training.steps,
@@ -330,13 +332,13 @@ impl Search {
             projection_exact: projection.as_ref().is_none_or(|projection| projection.exact),
             expected_latency: table.estimate(&probabilities) / table.baseline,
             probabilities: self.task.slots.iter().zip(&probabilities).map(named).collect(),
-            arch_steps: small.arch_steps,
-            last_change: small.last_change,
-            converged: 4 * u64::from(small.last_change) <= u64::from(small.arch_steps),
-            loss: mean(&small.recent[0]),
-            arch_loss: mean(&small.recent[1]),
-            weight_seconds: small.seconds[1],
-            arch_seconds: small.seconds[2],
+            arch_steps: progress.arch_steps,
+            last_change: progress.last_change,
+            converged: 4 * u64::from(progress.last_change) <= u64::from(progress.arch_steps),
+            loss: mean(&progress.recent[0]),
+            arch_loss: mean(&progress.recent[1]),
+            weight_seconds: progress.seconds[1],
+            arch_seconds: progress.seconds[2],
             baseline: Baseline { layers: notation::print(&self.task.baseline), latency_us: table.baseline },
             argmax,
             out: self.folder.display().to_string(),
@@ -353,11 +355,11 @@ impl Resumable for Search {
     type Error = Error;
 
     fn step(&self) -> u32 {
-        self.state.small.tick
+        self.state.progress.tick
     }
 
     fn write(&mut self, checkpoint: &Path) -> lathe_train::Result<()> {
-        self.state.small.seconds[0] = self.seconds();
+        self.state.progress.seconds[0] = self.seconds();
         snapshot::write(checkpoint, &self.state)
     }
 

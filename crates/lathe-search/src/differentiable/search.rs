@@ -6,8 +6,8 @@
 
 use super::adam::Adam;
 use super::gumbel::{self, Sample, Sampling};
-use super::latency::Table;
-use super::plan::{Plan, Step};
+use super::latency::CostTable;
+use super::plan::{Step, StepPlan};
 use super::settings::SearchSettings;
 use crate::Result;
 use lathe_model::{Grads, Input, Mixture, State, SuperNet, Training};
@@ -29,9 +29,9 @@ pub struct Fixed {
     /// Of the search.
     pub settings: SearchSettings,
     /// When what is trained.
-    pub plan: Plan,
+    pub plan: StepPlan,
     /// What blocks cost.
-    pub table: Table,
+    pub table: CostTable,
     /// Batches for the weights.
     pub weights: Box<dyn Batches>,
     /// Batches for the architecture.
@@ -50,11 +50,11 @@ pub struct SearchState {
     pub steps: Vec<u32>,
     /// The memory of weight steps, and that of architecture steps.
     pub states: [State; 2],
-    /// The rest, which is small.
-    pub small: SearchProgress,
+    /// How far it has come.
+    pub progress: SearchProgress,
 }
 
-/// What moves and is small.
+/// How far a search has come: all that moves but for weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchProgress {
     /// Steps of either kind that are done.
@@ -142,7 +142,7 @@ fn generator(seed: u32, tick: u32) -> ChaCha8Rng {
 impl SearchState {
     /// What a step computes with in each slot, and the samples behind it.
     fn mixtures(&self, fixed: &Fixed, sampling: Sampling, tau: f64) -> (Vec<Mixture>, Vec<Sample>) {
-        let mut rng = generator(fixed.training.seed, self.small.tick);
+        let mut rng = generator(fixed.training.seed, self.progress.tick);
         let mut of_slot = |alpha: &Vec<f64>| {
             let floats = |p: &[f64]| Mixture::Soft(p.iter().map(|&p| p as f32).collect());
             if sampling == Sampling::Hard {
@@ -156,11 +156,11 @@ impl SearchState {
             };
             (mixture, sample)
         };
-        self.small.alphas.iter().map(&mut of_slot).unzip()
+        self.progress.alphas.iter().map(&mut of_slot).unzip()
     }
 
     fn training(&self, fixed: &Fixed, batch: &Batch) -> Training {
-        let key = mix(mix(u64::from(fixed.training.seed)) ^ (u64::from(self.small.tick) << 20));
+        let key = mix(mix(u64::from(fixed.training.seed)) ^ (u64::from(self.progress.tick) << 20));
         let scale = 1.0 / batch.counted().max(1) as f32;
         Training { dropout_key: Some(key), balance: fixed.training.balance as f32, scale }
     }
@@ -191,12 +191,12 @@ impl SearchState {
     /// was changed but memories.
     pub fn step(&mut self, fixed: &Fixed, grads: &mut [Grads; 2]) -> Result<Found> {
         let [wanted, unwanted] = grads;
-        let round = fixed.plan.round(self.small.tick);
-        let found = match fixed.plan.at(self.small.tick) {
+        let round = fixed.plan.round(self.progress.tick);
+        let found = match fixed.plan.at(self.progress.tick) {
             Step::Weights { step } => self.weight_step(fixed, step, round, wanted)?,
             Step::Architecture { step } => self.architecture_step(fixed, step, round, unwanted)?,
         };
-        self.small.tick += 1;
+        self.progress.tick += 1;
         Ok(found)
     }
 
@@ -206,10 +206,10 @@ impl SearchState {
         grads.clear();
         let (loss, _) = self.pass(fixed, &batch, (0, batch.fresh), &mixtures, grads);
         if step == 0 {
-            self.small.first_loss = loss;
+            self.progress.first_loss = loss;
         }
         let lr = fixed.schedule.rate(step + 1);
-        let highest = 4.0 * self.small.first_loss.max(fixed.task.chance(&self.net.frame));
+        let highest = 4.0 * self.progress.first_loss.max(fixed.task.chance(&self.net.frame));
         let norm = match loss <= highest {
             true => self.optimizer.step_reached(self.net.params_mut(), grads, &mut self.steps, lr),
             false => f64::NAN,
@@ -218,7 +218,7 @@ impl SearchState {
             let error = lathe_train::Error::Diverged { step: step + 1, loss, highest, checkpoint: None };
             return Err(error.into());
         }
-        self.small.remember(0, loss);
+        self.progress.remember(0, loss);
         Ok(Found::Weights { step: step + 1, loss, lr, grad_norm: norm })
     }
 
@@ -247,27 +247,27 @@ impl SearchState {
         });
         let gradient: Vec<f64> = gradient.collect();
         if !loss.is_finite() || gradient.iter().any(|g| !g.is_finite()) {
-            let (step, highest) = (self.small.arch_steps + 1, f32::MAX);
+            let (step, highest) = (self.progress.arch_steps + 1, f32::MAX);
             return Err(lathe_train::Error::Diverged { step, loss, highest, checkpoint: None }.into());
         }
-        let before = self.small.argmax();
-        let small = &mut self.small;
-        small.adam.step(small.alphas.iter_mut().flatten(), gradient.into_iter());
-        small.arch_steps += 1;
-        let after = small.argmax();
+        let before = self.progress.argmax();
+        let progress = &mut self.progress;
+        progress.adam.step(progress.alphas.iter_mut().flatten(), gradient.into_iter());
+        progress.arch_steps += 1;
+        let after = progress.argmax();
         if after != before {
-            small.last_change = small.arch_steps;
+            progress.last_change = progress.arch_steps;
         }
-        small.remember(1, loss);
+        progress.remember(1, loss);
         let relative = |cost: f64| cost / fixed.table.baseline;
         Ok(Found::Architecture {
-            arch_step: small.arch_steps,
+            arch_step: progress.arch_steps,
             round,
             temperature,
             loss,
             latency_loss: latency.as_ref().map_or(0.0, |latency| weight * latency.value),
             sampled_latency: relative(fixed.table.estimate(&used)),
-            expected_latency: relative(fixed.table.estimate(&small.probabilities())),
+            expected_latency: relative(fixed.table.estimate(&progress.probabilities())),
             argmax_latency: relative(fixed.table.of(&after)),
         })
     }

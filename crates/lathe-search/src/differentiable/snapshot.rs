@@ -11,8 +11,9 @@ use std::path::Path;
 
 /// What goes into a checkpoint beside tensors.
 #[derive(Serialize, Deserialize)]
-struct Progress {
-    small: SearchProgress,
+struct SnapshotProgress {
+    #[serde(rename = "small")]
+    progress: SearchProgress,
     /// How often each weight was stepped.
     steps: Vec<u32>,
 }
@@ -20,7 +21,7 @@ struct Progress {
 /// Writes the files of a checkpoint of where the search is.
 pub fn write(folder: &Path, search: &SearchState) -> lathe_train::Result<()> {
     write_tensors(&folder.join(checkpoint::TRAINING), &tensors(search))?;
-    let progress = Progress { small: search.small.clone(), steps: search.steps.clone() };
+    let progress = SnapshotProgress { progress: search.progress.clone(), steps: search.steps.clone() };
     checkpoint::write_json(&folder.join(checkpoint::PROGRESS), &progress)
 }
 
@@ -72,7 +73,7 @@ pub fn restore(folder: &Path, search: &mut SearchState) -> Result<()> {
     let path = folder.join(checkpoint::PROGRESS);
     let text = std::fs::read(&path).map_err(Error::io(&path))?;
     let wrong = |error| Error::data(path.display(), error, "a search's progress");
-    let Progress { small, steps } = serde_json::from_slice(&text).map_err(wrong)?;
+    let SnapshotProgress { progress, steps } = serde_json::from_slice(&text).map_err(wrong)?;
     let mut file = open(folder)?;
     weights(&mut file, &mut search.net)?;
     for (i, moments) in search.optimizer.moments_mut().iter_mut().enumerate() {
@@ -85,6 +86,6 @@ pub fn restore(folder: &Path, search: &mut SearchState) -> Result<()> {
             memory.copy_from_slice(&floats(&mut file, format!("memory.{which}.{slot}"), &[memory.len()])?);
         }
     }
-    (search.small, search.steps) = (small, steps);
+    (search.progress, search.steps) = (progress, steps);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What is searched for, and how it is written into the folder of a search.
 
-use super::latency::{Table, Target};
+use super::latency::{CostTable, Target};
 use super::settings::{Cost, SearchSettings};
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model, Registry, notation};
@@ -21,7 +21,7 @@ pub struct Task {
     /// The stack that targets refer to.
     pub baseline: Vec<Block>,
     /// What blocks cost.
-    pub table: Table,
+    pub table: CostTable,
     /// How weights are trained, and on what.
     pub training: Settings,
     /// How the architecture is searched.
@@ -78,7 +78,7 @@ struct TaskFile {
     training: String,
     slots: Vec<Vec<String>>,
     baseline: String,
-    table: Table,
+    table: CostTable,
     search: SearchSettings,
 }
 
@@ -170,7 +170,7 @@ mod tests {
             frame: model.frame.clone(),
             slots: vec![parse("- s1 s2 f32"); 2],
             baseline: parse(baseline),
-            table: Table { slots: vec![vec![0.0; 4]; 2], fixed: 1.0, baseline: 1.0 },
+            table: CostTable { slots: vec![vec![0.0; 4]; 2], fixed: 1.0, baseline: 1.0 },
             training: Settings::default(),
             settings: SearchSettings { baseline_share, ..SearchSettings::preset(Preset::Planer, None) },
         };

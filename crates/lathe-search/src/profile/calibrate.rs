@@ -4,7 +4,7 @@
 //! latency = a * blocks + b * frame + c * number of blocks, peak memory = d + e * (what parts add + the most that one takes): each by
 //! least squares of relative errors, drawn a little towards the plain sum, so that a few models suffice.
 
-use super::table::{Sum, Table};
+use super::table::{ProfileTable, Sum};
 use crate::{Error, Result};
 use lathe_core::Model;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ impl Calibration {
         Self { latency: [1.0, 1.0, 0.0], memory: [0.0, 1.0], models: 0, latency_error: 0.0, memory_error: 0.0 };
 
     /// Fits the correction to measured models.
-    pub fn fit(table: &Table, models: &[(Model, Measured)]) -> Result<Self> {
+    pub fn fit(table: &ProfileTable, models: &[(Model, Measured)]) -> Result<Self> {
         let mut rows = Vec::new();
         for (model, measured) in models {
             let sum = table.sum(model).ok_or_else(|| not_in_table(model))?;
@@ -89,7 +89,7 @@ impl Calibration {
     }
 }
 
-impl Table {
+impl ProfileTable {
     /// What a model is predicted to cost: the sum of its parts, corrected where the table has a correction.
     pub fn predict(&self, model: &Model) -> Result<Prediction> {
         let sum = self.sum(model).ok_or_else(|| not_in_table(model))?;

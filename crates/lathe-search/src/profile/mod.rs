@@ -8,5 +8,5 @@ mod table;
 
 pub use calibrate::{Calibration, Measured, Prediction, median};
 pub use machine::{Load, Machine, cpu};
-pub use run::{Limits, Noise, Progress, measure};
-pub use table::{Entry, FRAME, Interval, Part, PartName, Sum, Table};
+pub use run::{Limits, Noise, ProfileProgress, measure};
+pub use table::{Entry, FRAME, Interval, Part, PartName, ProfileTable, Sum};

@@ -37,7 +37,7 @@ impl Default for Limits {
 }
 
 /// What is told while measuring: parts done, of all.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+pub type ProfileProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// How the machine behaved.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,7 +55,7 @@ pub fn measure(
     workload: &Workload,
     limits: &Limits,
     rng: &mut ChaCha8Rng,
-    progress: Progress<'_>,
+    progress: ProfileProgress<'_>,
 ) -> Result<(Vec<Entry>, Noise)> {
     let (begin, load) = (Instant::now(), Load::now());
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); parts.len()];

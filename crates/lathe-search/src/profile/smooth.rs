@@ -6,7 +6,7 @@
 //! intervals of the measurements explain, the line counts; where they are larger, the step is real and the
 //! measurement counts.
 
-use super::table::{Entry, Table};
+use super::table::{Entry, ProfileTable};
 use lathe_core::{Block, Registry, notation};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const NEAR: f64 = 1.25;
 /// The fewest points of a line, the block itself among them.
 const LEAST: usize = 5;
 
-impl Table {
+impl ProfileTable {
     /// With latencies that neighbours agree on, for predictions. What has no neighbours stays as it was measured.
     pub fn smoothed(mut self, registry: &Registry) -> Self {
         // Blocks that differ in one knob stand in one row, by its value.
@@ -79,7 +79,7 @@ mod tests {
     use lathe_model::REGISTRY;
 
     /// A table of feed-forwards of a gpt2 with these latencies, each with such an interval.
-    fn table(latency: impl Fn(u32) -> f64, width: f64) -> (Table, Vec<Part>) {
+    fn table(latency: impl Fn(u32) -> f64, width: f64) -> (ProfileTable, Vec<Part>) {
         let spec = Spec::from_toml("backbone='gpt2'\nlayers='f'\nd_model=64\nvocab=9", &REGISTRY).unwrap();
         let frame = spec.model(&REGISTRY).unwrap().frame;
         let parts: Vec<Part> = (16..=48)
@@ -92,7 +92,7 @@ mod tests {
             let (outliers, peak_bytes, held_bytes, raw_us) = (0, 1, 1, vec![median]);
             Entry { name, d_model: 64, batch: 1, seq: 1, latency_us, outliers, peak_bytes, held_bytes, raw_us }
         };
-        let mut table = Table::new(&Workload::default());
+        let mut table = ProfileTable::new(&Workload::default());
         table.extend((16..).zip(&parts).map(entry));
         (table, parts)
     }
@@ -103,7 +103,7 @@ mod tests {
         // Intervals as wide as the noise: the line counts.
         let (measured, parts) = table(noisy, 0.15);
         let smooth = measured.clone().smoothed(&REGISTRY);
-        let error = |table: &Table| -> f64 {
+        let error = |table: &ProfileTable| -> f64 {
             let of =
                 |(i, part): (u32, &Part)| table.get(&part.name).unwrap().latency_us.median / f64::from(10 * i) - 1.0;
             (16..).zip(&parts).map(of).map(|error| error * error).sum::<f64>().sqrt()
@@ -120,8 +120,10 @@ mod tests {
     #[test]
     fn what_has_no_neighbours_stays() {
         let (measured, _) = table(f64::from, 0.1);
-        let few =
-            Table { blocks: measured.blocks.into_iter().step_by(8).collect(), ..Table::new(&Workload::default()) };
+        let few = ProfileTable {
+            blocks: measured.blocks.into_iter().step_by(8).collect(),
+            ..ProfileTable::new(&Workload::default())
+        };
         assert_eq!(few.clone().smoothed(&REGISTRY), few);
     }
 }

@@ -140,7 +140,7 @@ pub struct Entry {
 
 /// What the parts cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Table {
+pub struct ProfileTable {
     /// Where it was measured.
     pub machine: Machine,
     /// The setting.
@@ -165,7 +165,7 @@ pub struct Sum {
     pub peak_bytes: f64,
 }
 
-impl Table {
+impl ProfileTable {
     /// An empty one.
     pub fn new(workload: &Workload) -> Self {
         Self { machine: Machine::here(), workload: workload.clone(), blocks: Vec::new(), calibration: None }
@@ -293,7 +293,7 @@ mod tests {
             raw_us: vec![1.0],
         };
         let sum = |mode: Mode| {
-            let mut table = Table::new(&Workload { mode, ..Workload::default() });
+            let mut table = ProfileTable::new(&Workload { mode, ..Workload::default() });
             table.extend(Part::of_model(&model).zip(bytes).map(entry));
             table.sum(&model).unwrap().peak_bytes
         };

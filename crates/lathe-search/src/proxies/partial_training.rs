@@ -77,9 +77,8 @@ impl Record {
 }
 
 fn score(candidate: &Candidate<'_>) -> Result<Scored> {
-    let record = candidate.record.ok_or_else(|| {
-        Error::setting(PROXY.name, "no training", "the record of a training run: --space, --data and --train-k")
-    })?;
+    let record =
+        candidate.record.ok_or_else(|| Error::setting(PROXY.name, "no training", "the record of a training run"))?;
     let Some((step, loss)) = record.at(candidate.share) else {
         return Ok(Scored::NotApplicable("no evaluation so early in its training"));
     };

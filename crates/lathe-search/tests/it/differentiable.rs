@@ -4,7 +4,7 @@ use lathe_core::{Block, Fault, Spec, notation};
 use lathe_model::{Network, REGISTRY, SuperNet};
 use lathe_search::Error;
 use lathe_search::differentiable::gumbel::{Relaxation, Sampling};
-use lathe_search::differentiable::latency::{Table, Target};
+use lathe_search::differentiable::latency::{CostTable, Target};
 use lathe_search::differentiable::run::{self, Outcome, Search};
 use lathe_search::differentiable::settings::{Preset, SearchSettings};
 use lathe_search::differentiable::task::{self, Task};
@@ -55,7 +55,7 @@ fn task(folder: &Path, slots: &[(&str, &[f64])], baseline: f64, target: Option<f
         frame: Spec::from_toml(FRAME, &REGISTRY).unwrap().model(&REGISTRY).unwrap().frame,
         slots: slots.iter().map(|(options, _)| parse(options)).collect(),
         baseline: parse("s"),
-        table: Table { slots: slots.iter().map(|(_, costs)| costs.to_vec()).collect(), fixed: 0.0, baseline },
+        table: CostTable { slots: slots.iter().map(|(_, costs)| costs.to_vec()).collect(), fixed: 0.0, baseline },
         training,
         settings,
     }
@@ -77,7 +77,7 @@ fn a_task_that_needs_one_attention_keeps_exactly_one() {
     let outcome = search(folder.path(), "one", &task);
     let found = letters(&outcome.layers);
     assert_eq!(found.matches('s').count(), 1, "{outcome:?}");
-    assert!(outcome.estimated_latency <= 0.5 && outcome.loss < 1.0, "{outcome:?}");
+    assert!(outcome.estimate <= 0.5 && outcome.loss < 1.0, "{outcome:?}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn of_equal_options_the_faster_wins_while_the_target_is_not_met() {
     (task.training.steps, task.settings.rounds) = (60, 20);
     task.settings.arch_share = 1.0;
     let outcome = search(folder.path(), "equal", &task);
-    assert!((outcome.argmax.estimated_latency - 0.1).abs() < 1e-9, "{outcome:?}");
+    assert!((outcome.argmax.estimate - 0.1).abs() < 1e-9, "{outcome:?}");
     assert!(outcome.probabilities.iter().all(|slot| slot[1].1 > 0.7), "{outcome:?}");
 }
 

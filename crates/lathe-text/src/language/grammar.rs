@@ -1,7 +1,7 @@
 //! The grammar, ready for use: every table that a choice is made from, and the order in which choices come.
 
 use super::stories::{BORDER, EIGHTHS, STAGES};
-use super::table::{Table, below};
+use super::table::{WordTrie, below};
 use super::words::{RELATIONS, SUBJECT, lists};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -41,7 +41,7 @@ type Opening = (&'static str, usize);
 /// Tables, sentences and facts of a language.
 #[derive(Debug, Default)]
 pub(super) struct Grammar {
-    pub tables: Vec<Table>,
+    pub tables: Vec<WordTrie>,
     pub sentences: Vec<Sentence>,
     /// Per table of openings: per word of it, which sentence it opens. Empty for other tables.
     pub opens: Vec<Vec<usize>>,
@@ -79,7 +79,7 @@ impl Grammar {
 
     /// Adds a table. The lists are compiled in, and tests build languages of many seeds, so a wrong one cannot come.
     fn add(&mut self, words: impl IntoIterator<Item = (String, u64)>) -> usize {
-        self.tables.push(Table::new(words).expect("no word of a list is a prefix of another"));
+        self.tables.push(WordTrie::new(words).expect("no word of a list is a prefix of another"));
         self.opens.push(Vec::new());
         self.tables.len() - 1
     }

@@ -2,7 +2,7 @@
 
 use super::grammar::Grammar;
 use super::kind::Kind;
-use super::table::{Cursor, Table};
+use super::table::{Cursor, WordTrie};
 use super::walk::{Slot, Walk};
 use crate::{Error, Result};
 
@@ -13,7 +13,7 @@ pub struct Judge<'g> {
     walk: Walk<'g>,
     slot: Slot,
     /// The table of the slot.
-    table: &'g Table,
+    table: &'g WordTrie,
     cursor: Cursor,
     /// Bytes read.
     offset: u64,

@@ -12,7 +12,7 @@ use rand::Rng;
 pub const SURE: u64 = 128;
 
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct WordTrie {
     words: Vec<Box<str>>,
     /// `ends[i]`: mass of the words up to and with i.
     ends: Vec<u64>,
@@ -69,7 +69,7 @@ pub(super) struct Taken {
     pub word: Option<usize>,
 }
 
-impl Table {
+impl WordTrie {
     /// A table of words with their weights; `Err` names two words of which one is a prefix of the other.
     pub fn new(words: impl IntoIterator<Item = (String, u64)>) -> Result<Self, String> {
         let mut words: Vec<(String, u64)> = words.into_iter().collect();

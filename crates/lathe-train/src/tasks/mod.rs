@@ -60,7 +60,7 @@ pub trait Task: Sync {
     fn chance(&self, frame: &Frame) -> f32 {
         (frame.vocab as f32).ln()
     }
-    /// How well a model does on a text; `watch` hears how many tokens of how many are done.
+    /// How well a model does on a text; `watch` is told how many tokens of how many are done.
     fn evaluate(
         &self,
         network: &Network,

@@ -32,7 +32,7 @@ pub struct Count {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct CountReport {
     layers: String,
     blocks: usize,
     params: Object,
@@ -62,7 +62,7 @@ impl Action for Count {
     }
 }
 
-fn document(model: &Model, setting: &Setting, counts: &Counts) -> Document {
+fn document(model: &Model, setting: &Setting, counts: &Counts) -> CountReport {
     let by_kind = |get: fn(&lathe_core::Cost) -> u128| counts.kinds.iter().map(move |(kind, cost)| (*kind, get(cost)));
     let mut params = vec![
         ("total", counts.total_params().into()),
@@ -75,7 +75,7 @@ fn document(model: &Model, setting: &Setting, counts: &Counts) -> Document {
     let mut flops = vec![("total", counts.total_flops()), ("blocks", counts.blocks.flops)];
     flops.extend(by_kind(|cost| cost.flops));
     flops.extend([("output", counts.output_flops), ("output_full", counts.output_full_flops)]);
-    Document {
+    CountReport {
         layers: model.layers(),
         blocks: model.blocks.len(),
         params: Object(params),
@@ -149,17 +149,15 @@ fn table(model: &Model, setting: &Setting, counts: &Counts) -> String {
         false => String::new(),
     };
     format!(
-        "{}\n{}  {}\n{}{}, width {}, vocabulary {}; batch {}, {} tokens{memory}{}\n\n{table}\nweights {} in f32; every cluster of the output evaluated: {} FLOPs\n",
+        "{}\n{}  {}\n{DIM}{}, width {}, vocabulary {}; batch {}, {} tokens{memory}{DIM:#}\n\n{table}\nweights {} in f32; every cluster of the output evaluated: {} FLOPs\n",
         picture::line(model, setting),
         model.layers(),
         format_args!("({} blocks)", model.blocks.len()),
-        DIM.render(),
         frame.backbone.key(),
         frame.d_model,
         grouped(frame.vocab),
         setting.batch,
         setting.tgt_len,
-        DIM.render_reset(),
         bytes(counts.weight_bytes()),
         short(counts.blocks.flops + counts.output_full_flops),
     )

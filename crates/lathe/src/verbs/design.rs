@@ -55,7 +55,7 @@ enum Rule {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct DesignReport {
     layers: String,
     #[serde(flatten)]
     widths: Option<Widths>,
@@ -80,7 +80,7 @@ impl Action for Design {
         };
         let layers = notation::print(&notation::parse(&stack, &REGISTRY)?);
         if json {
-            return output::json(&Document { layers, widths });
+            return output::json(&DesignReport { layers, widths });
         }
         let widths = widths.map(|w| format!("\nd_model {}, heads {}, inner {}", w.d_model, w.heads, w.inner));
         output::text(&format!("{layers}{}", widths.unwrap_or_default()))

@@ -33,7 +33,7 @@ pub struct Doctor {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct DoctorReport {
     cpu: String,
     cores: usize,
     threads: usize,
@@ -70,7 +70,7 @@ impl Action for Doctor {
 }
 
 impl Doctor {
-    fn examine(&self) -> Document {
+    fn examine(&self) -> DoctorReport {
         let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let memory = |name: &str| -> Option<u64> {
             let line = memory.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -78,7 +78,7 @@ impl Doctor {
         };
         let (f32_peak, noise) = self.peak(Precision::F32);
         let bf16_peak = Precision::Bf16.warning().is_none().then(|| self.peak(Precision::Bf16).0);
-        Document {
+        DoctorReport {
             cpu: lathe_search::profile::cpu(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             threads: rayon::current_num_threads(),
@@ -154,7 +154,7 @@ fn caches() -> Vec<Cache> {
     (0..8).map_while(cache).collect()
 }
 
-impl Document {
+impl DoctorReport {
     fn table(&self) -> String {
         let mut table = Table::new(&["this machine", ""], 2);
         let mut row = |name: &str, value: String| table.row([name.into(), value]);

@@ -1,7 +1,7 @@
 //! `lathe optimize`: the main job, from a model and a text to a faster model and a report.
 
 use super::Action;
-use crate::output::{self, BOLD, DIM, Table as Rows};
+use crate::output::{self, BOLD, DIM, Table};
 use crate::screen;
 use crate::workload::WorkloadArgs;
 use anyhow::Result;
@@ -132,7 +132,7 @@ struct Shown<'a>(&'a Outcome);
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut rows = Rows::new(&["", "ms", "faster", "bits/byte", "layers"], 1);
+        let mut rows = Table::new(&["", "ms", "faster", "bits/byte", "layers"], 1);
         let bits =
             |valid: &Option<Evaluation>| valid.as_ref().map_or("-".to_string(), |v| format!("{:.4}", v.bits_per_byte));
         let ms = |ms: f64| format!("{ms:.3}");
@@ -148,10 +148,8 @@ impl std::fmt::Display for Shown<'_> {
         let [low, high] = self.0.speedup_interval;
         writeln!(
             f,
-            "\n{}{:.2} times as fast{} [{low:.2}, {high:.2}], measured side by side{}",
-            BOLD.render(),
+            "\n{BOLD}{:.2} times as fast{BOLD:#} [{low:.2}, {high:.2}], measured side by side{}",
             self.0.speedup,
-            BOLD.render_reset(),
             if self.0.target_met { "" } else { "; the target was missed" }
         )?;
         if let (Some(baseline), Some(found)) = (&self.0.baseline.valid, &self.0.found.valid) {
@@ -170,6 +168,6 @@ impl std::fmt::Display for Shown<'_> {
         if let Some(repeated) = &self.0.repeated {
             writeln!(f, "{repeated}")?;
         }
-        writeln!(f, "{}{:.0} s; the report is {}{}", DIM.render(), self.0.seconds, self.0.report, DIM.render_reset())
+        writeln!(f, "{DIM}{:.0} s; the report is {}{DIM:#}", self.0.seconds, self.0.report)
     }
 }

@@ -1,7 +1,7 @@
 //! `lathe profile`: what each block of a space costs on this machine, and how well their sum predicts whole models.
 
 use super::Action;
-use crate::output::{self, BOLD, DIM, Table as Rows, bytes};
+use crate::output::{self, BOLD, DIM, Table, bytes};
 use crate::screen;
 use crate::workload::{TableArgs, WorkloadArgs};
 use anyhow::Result;
@@ -76,15 +76,7 @@ const MOST_ROWS: usize = 40;
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let machine = &self.0.machine;
-        writeln!(
-            f,
-            "{}{}{}, {} threads, {}",
-            BOLD.render(),
-            machine.cpu,
-            BOLD.render_reset(),
-            machine.threads,
-            self.0.workload
-        )?;
+        writeln!(f, "{BOLD}{}{BOLD:#}, {} threads, {}", machine.cpu, machine.threads, self.0.workload)?;
         if self.0.blocks.len() <= MOST_ROWS {
             self.every_block(f)?;
         } else {
@@ -102,7 +94,7 @@ impl std::fmt::Display for Shown<'_> {
         }
         if let Some(check) = &self.0.check {
             writeln!(f, "\n{} other models, predicted against measured:", check.models.len())?;
-            let mut rows = Rows::new(&["", "Spearman", "median error", "error of measuring again"], 1);
+            let mut rows = Table::new(&["", "Spearman", "median error", "error of measuring again"], 1);
             for (name, agreement) in [("latency", &check.latency), ("peak memory", &check.memory)] {
                 let percent = |share: f64| format!("{:.1} %", 100.0 * share);
                 let spearman = format!("{:.4}", agreement.spearman);
@@ -117,7 +109,7 @@ impl std::fmt::Display for Shown<'_> {
 impl Shown<'_> {
     fn every_block(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let slowest = self.0.blocks.iter().map(|entry| entry.latency_us.median).fold(0.0, f64::max);
-        let mut rows = Rows::new(&["block", "width", "µs", "95 % interval", "runs", "outliers", "peak memory", ""], 1);
+        let mut rows = Table::new(&["block", "width", "µs", "95 % interval", "runs", "outliers", "peak memory", ""], 1);
         for entry in &self.0.blocks {
             let latency = entry.latency_us;
             let bar = "█".repeat((20.0 * latency.median / slowest).round() as usize);
@@ -144,7 +136,7 @@ impl Shown<'_> {
         for entry in &self.0.blocks {
             groups.entry((kind(entry), entry.d_model)).or_default().push(entry);
         }
-        let mut rows = Rows::new(&["kind", "width", "blocks", "fastest, µs", "slowest, µs", "widest interval"], 1);
+        let mut rows = Table::new(&["kind", "width", "blocks", "fastest, µs", "slowest, µs", "widest interval"], 1);
         for ((kind, width), entries) in groups {
             let latencies = || entries.iter().map(|entry| entry.latency_us.median);
             let spread = entries.iter().map(|entry| entry.latency_us.spread()).fold(0.0, f64::max);
@@ -158,12 +150,6 @@ impl Shown<'_> {
             ]);
         }
         write!(f, "{rows}")?;
-        writeln!(
-            f,
-            "{}{} blocks; --json has each with all its times{}",
-            DIM.render(),
-            self.0.blocks.len(),
-            DIM.render_reset()
-        )
+        writeln!(f, "{DIM}{} blocks; --json has each with all its times{DIM:#}", self.0.blocks.len())
     }
 }

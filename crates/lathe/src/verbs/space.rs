@@ -47,7 +47,7 @@ pub struct Space {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct SpaceReport<'a> {
     size: String,
     log10_size: f64,
     blocks: [usize; 2],
@@ -114,7 +114,7 @@ impl Action for Space {
             space.options().iter().map(|block| notation::print(std::slice::from_ref(block))).collect();
         let (fewest, most) = space.blocks();
         if json {
-            return output::json(&Document {
+            return output::json(&SpaceReport {
                 log10_size: log10(&size),
                 size,
                 blocks: [fewest, most],

@@ -1,7 +1,7 @@
 //! `lathe search compare`: the hypervolumes of finished searches, over one and the same scale.
 
 use super::super::Action;
-use crate::output::{self, Table as Rows};
+use crate::output::{self, Table};
 use crate::screen;
 use anyhow::Result;
 use clap::Parser;
@@ -38,7 +38,7 @@ impl Action for Compare {
         if json {
             return output::json(&found);
         }
-        let mut rows = Rows::new(&["search", "points", "hypervolume"], 1);
+        let mut rows = Table::new(&["search", "points", "hypervolume"], 1);
         for one in &found.searches {
             rows.row([one.folder.clone(), one.points.to_string(), format!("{:.4}", one.hypervolume)]);
         }

@@ -1,7 +1,7 @@
 //! `lathe search pareto`: the frontier of quality, latency and memory, as LTS searches for it.
 
 use super::super::Action;
-use crate::output::{self, BOLD, DIM, Table as Rows};
+use crate::output::{self, BOLD, DIM, Table};
 use crate::screen;
 use crate::workload::{TableArgs, WorkloadArgs};
 use anyhow::Result;
@@ -100,7 +100,7 @@ struct Shown<'a>(&'a Outcome);
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const MOST: usize = 24;
-        let mut rows = Rows::new(&["decoder", "width", "ms", "MB", "layers"], 0);
+        let mut rows = Table::new(&["decoder", "width", "ms", "MB", "layers"], 0);
         let step = self.0.frontier.len().div_ceil(MOST).max(1);
         let megabytes = |bytes: u64| format!("{:.0}", bytes as f64 / (1 << 20) as f64);
         for point in self.0.frontier.iter().step_by(step) {
@@ -116,10 +116,10 @@ impl std::fmt::Display for Shown<'_> {
         }
         write!(f, "{rows}")?;
         if step > 1 {
-            writeln!(f, "{}one in {step} of {} points{}", DIM.render(), self.0.frontier.len(), DIM.render_reset())?;
+            writeln!(f, "{DIM}one in {step} of {} points{DIM:#}", self.0.frontier.len())?;
         }
         writeln!(f, "\nAgainst the baseline with fewer layers, at equal proxy quality or better:")?;
-        let mut rows = Rows::new(&["layers", "decoder", "ms", "MB", "latency saved", "memory saved"], 1);
+        let mut rows = Table::new(&["layers", "decoder", "ms", "MB", "latency saved", "memory saved"], 1);
         let percent = |share: Option<f64>| share.map_or("-".to_string(), |share| format!("{:.1} %", 100.0 * share));
         for Baseline { point, latency_saving, memory_saving } in &self.0.baselines {
             rows.row([
@@ -137,11 +137,9 @@ impl std::fmt::Display for Shown<'_> {
         }
         writeln!(
             f,
-            "\n{}{} evaluated, {} on the frontier{}, {:.0} s. {}/report.html shows them",
-            BOLD.render(),
+            "\n{BOLD}{} evaluated, {} on the frontier{BOLD:#}, {:.0} s. {}/report.html shows them",
             self.0.evaluated,
             self.0.frontier.len(),
-            BOLD.render_reset(),
             self.0.seconds,
             self.0.out
         )
