@@ -2,11 +2,11 @@
 
     python3 bench/prune/run.py [--only GROUP ...] [--table]
 
-Groups: heads (the curve of Michel et al., 2019: share removed against loss, by gradients, by activations and at random with three
-seeds), inner (the same for neurons), blocks (as many as removed, looked at once or after each), lottery (tickets with 20 and 10 %
-of the weights, trained for as many steps as the whole model and as the same zeros with weights drawn anew; three seeds). All on
-the built-in language. Records are lines of bench/runs/prune.jsonl. Folders are kept under --work, so that whatever was killed
-goes on. `--table` prints the records as Markdown.
+Groups: heads (the curve of Michel et al., 2019: share removed against loss, by gradients, by activations and at random
+with three seeds), inner (the same for neurons), blocks (1 to 6 removed, looked at once or after each), lottery (tickets
+with 20 and 10 % of the weights, trained for as many steps as the whole model and as the same zeros with weights drawn
+anew; three seeds). All on the built-in language. Records are lines of bench/runs/prune.jsonl. Folders are kept under
+--work, so that whatever was killed goes on. `--table` prints the records as Markdown.
 """
 
 import argparse

@@ -452,6 +452,9 @@ impl Head for MaskedHead {
     ) -> (Vec<f32>, Option<Buf>) {
         let width = self.dense.inputs();
         let rows: Vec<usize> = (0..targets.len()).filter(|&row| targets[row] != IGNORE).collect();
+        if rows.is_empty() {
+            return (vec![0.0; targets.len()], gradients.map(|_| Buf::zeros(hidden.len())));
+        }
         let mut x = Buf::any(rows.len() * width);
         for (to, &row) in x.chunks_exact_mut(width).zip(&rows) {
             to.copy_from_slice(&hidden[row * width..][..width]);

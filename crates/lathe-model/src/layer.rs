@@ -200,8 +200,8 @@ impl Cache {
 /// Parts of a layer that are alike and can be taken away one by one: heads, inner neurons, experts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Units {
-    /// The knobs that say how many there are, each with what one of them counts: a group of heads that share keys and values
-    /// counts as several heads.
+    /// The knobs that say how many there are, each with what one of them counts: a group of heads that share keys and
+    /// values counts as several heads.
     pub knobs: Vec<(&'static str, u32)>,
     /// How many there are.
     pub count: usize,

@@ -267,7 +267,8 @@ impl Network {
         Outcome { losses: trained.losses, experts: trained.reports.take() }
     }
 
-    /// What a pass shows to somebody who looks: how large inputs of matrices are, and how far slots turn the hidden states.
+    /// What a pass shows to somebody who looks: how large inputs of matrices are, and how far slots turn the hidden
+    /// states.
     pub fn observe(&self, input: &Input<'_>, state: &mut State) -> Observation {
         self.body.observe(&self.model.frame, &self.params, input, state)
     }

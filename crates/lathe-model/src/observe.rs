@@ -39,7 +39,8 @@ impl Activity {
 pub struct Turn {
     /// Counted from the bottom.
     pub slot: usize,
-    /// Sum over all tokens of 1 - cos(x, y), with x what enters and y what leaves; infinite where these differ in shape.
+    /// Sum over all tokens of 1 - cos(x, y), with x what enters and y what leaves; infinite where these differ in
+    /// shape.
     pub sum: f64,
     /// Tokens.
     pub rows: usize,

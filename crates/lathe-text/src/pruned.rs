@@ -1,13 +1,14 @@
 //! A tokenizer that goes on with some of its tokens, numbered anew in their order.
 //!
-//! Text whose tokens are all kept has the same tokens as before, and any other text is still encoded, by smaller tokens:
+//! Text whose tokens are all kept has the same tokens as before, and any other text is still encoded, by smaller
+//! tokens:
 //!
-//! - BPE: a merge stays if both its parts and what they become stay. In a text, the merges inside what becomes a token are
-//!   those of that token alone, since nothing is merged across its ends; so with each token stays what arises on the way to it
-//!   when it is encoded by itself, and where all merges that were taken are there, none before them is new. The bytes stay
-//!   (byte-level characters, or `<0x00>` to `<0xFF>` with ASCII), or, without any, all single characters.
-//! - WordPiece takes the longest token that fits, and Unigram the best path: fewer tokens change neither where it stays.
-//!   Single characters stay, and bytes where there are any.
+//! - BPE: a merge stays if both its parts and what they become stay. In a text, the merges inside what becomes a token
+//!   are those of that token alone, since nothing is merged across its ends; so with each token stays what arises on the
+//!   way to it when it is encoded by itself, and where all merges that were taken are there, none before them is new.
+//!   The bytes stay (byte-level characters, or `<0x00>` to `<0xFF>` with ASCII), or, without any, all single characters.
+//! - WordPiece takes the longest token that fits, and Unigram the best path: fewer tokens change neither where it
+//!   stays. Single characters stay, and bytes where there are any.
 //! - WordLevel: a word that does not stay is unknown.
 //!
 //! Special tokens, and all others that were added to the vocabulary, always stay.
@@ -126,8 +127,8 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
-    /// What any text can be made of: bytes, where they stand for characters that are missing, else single characters, with
-    /// or without a prefix.
+    /// What any text can be made of: bytes, where they stand for characters that are missing, else single characters,
+    /// with or without a prefix.
     fn alphabet(&self, prefix: &str) -> Vec<u32> {
         let bytes: Option<Vec<u32>> =
             (0..=255).map(|byte| self.ids.get(&*format!("<0x{byte:02X}>")).copied()).collect();
@@ -250,7 +251,8 @@ fn renumber_processor(processor: &mut Value, new: &HashMap<u32, u32>) {
     }
 }
 
-/// An object in which keys that name tokens by their ids name them by their new ones; tokens that are gone are left out.
+/// An object in which keys that name tokens by their ids name them by their new ones; tokens that are gone are left
+/// out.
 pub fn renumber_ids(object: &mut Map<String, Value>, new: &HashMap<u32, u32>) {
     let number = |old: &Value| old.as_u64().and_then(|old| new.get(&u32::try_from(old).ok()?)).copied();
     for (key, value) in object {

@@ -10,8 +10,8 @@ use lathe_model::{Grads, Input, Network, State, Training};
 /// Tokens of a sample, at most.
 pub const LONGEST: usize = 1024;
 
-/// Windows of a text in a random order, or segments that follow each other where there is a memory; without a task there are
-/// no targets.
+/// Windows of a text in a random order, or segments that follow each other where there is a memory; without a task
+/// there are no targets.
 pub fn windows(
     frame: &Frame,
     task: Option<&dyn Task>,

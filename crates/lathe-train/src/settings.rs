@@ -113,8 +113,8 @@ settings! {
     checkpoint_every: u32 = 0u32, COUNT, "steps between checkpoints [a tenth of all, at most 1000]";
     keep: u32 = 2u32, KeyKind::Int(1, 1 << 20), "checkpoints to keep beside the best [2]";
     log_every: u32 = 10u32, KeyKind::Int(1, u32::MAX), "steps between records in metrics.jsonl [10]";
-    sparsity: f64 = 0.0, KeyKind::Real(0.0, 1.0), "share of the blocks' weights that are 0 in the end: the smallest go, more and more of them until three quarters of the steps [0]";
-    sparsity_evenly: bool = false, KeyKind::Flag, "as large a share of each matrix, rather than the smallest weights of all [false]";
+    sparsity: f64 = 0.0, KeyKind::Real(0.0, 1.0), "share of the blocks' weights that go, the smallest first, over three quarters of the steps [0]";
+    sparsity_evenly: bool = false, KeyKind::Flag, "as large a share of each matrix, not the smallest of all [false]";
     keep_zeros: bool = false, KeyKind::Flag, "blocks' weights that are 0 at the start stay 0 [false]";
     tensorboard: bool = false, KeyKind::Flag, "write TensorBoard event files too [false]";
 }

@@ -1,8 +1,9 @@
-//! Weights that become 0 during a run and stay so: gradual magnitude pruning (Zhu and Gupta, 2017, "To prune, or not to prune").
+//! Weights that become 0 during a run and stay so: gradual magnitude pruning (Zhu and Gupta, 2017, "To prune, or not to
+//! prune").
 //!
-//! After t of n steps of pruning the share of zeros is s (1 - (1 - t / n)^3): many weights go while many are left, few in the
-//! end. Pruning ends at three quarters of the run; the rest trains what is left. What is 0 gets no gradient and no moment, so
-//! that no rule moves it: the weights themselves say what is gone, and a checkpoint needs nothing more.
+//! After t of n steps of pruning the share of zeros is s (1 - (1 - t / n)^3): many weights go while many are left, few
+//! in the end. Pruning ends at three quarters of the run; the rest trains what is left. What is 0 gets no gradient and
+//! no moment, so that no rule moves it: the weights themselves say what is gone, and a checkpoint needs nothing more.
 
 use crate::optimizer::Optimizer;
 use crate::settings::Settings;

@@ -1,4 +1,5 @@
-//! Weights that go while the model is trained (Zhu and Gupta, 2017), and the same training without pruning to compare with.
+//! Weights that go while the model is trained (Zhu and Gupta, 2017), and the same training without pruning to compare
+//! with.
 
 use super::Job;
 use super::outcome::{Control, Found, Share};

@@ -1,6 +1,6 @@
-//! Lottery tickets (Frankle and Carbin, 2019): train, take away a share of what is left by size, set the rest back to the
-//! weights it began with, and again. The ticket is what is left in the end, with its original weights: not new random ones,
-//! with which the same sparse network learns worse, as `control` shows.
+//! Lottery tickets (Frankle and Carbin, 2019): train, take away a share of what is left by size, set the rest back to
+//! the weights it began with, and again. The ticket is what is left in the end, with its original weights, not new
+//! random ones; the control is the same sparse network with those.
 
 use super::Job;
 use super::outcome::{Found, Round, Share};

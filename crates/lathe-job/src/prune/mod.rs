@@ -1,5 +1,5 @@
-//! A smaller model out of a trained one, and what that gained and cost: heads, inner widths, blocks, tokens or single weights
-//! are taken away, by what a text shows; then loss and latency of both are measured.
+//! A smaller model out of a trained one, and what that gained and cost: heads, inner widths, blocks, tokens or single
+//! weights are taken away, by what a text shows; then loss and latency of both are measured.
 //!
 //! ```text
 //! prune.json      what was asked for

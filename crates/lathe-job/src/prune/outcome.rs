@@ -28,8 +28,8 @@ pub struct Outcome {
     pub layers: String,
     /// Numbers that the models have.
     pub params: Change<u64>,
-    /// Nats per token on text that decided nothing; none without an output layer. With fewer tokens in the vocabulary a text
-    /// may have more of them: compare bits per byte.
+    /// Nats per token on text that decided nothing; none without an output layer. With fewer tokens in the vocabulary a
+    /// text may have more of them: compare bits per byte.
     pub loss: Option<Change<f64>>,
     /// The same in bits per byte.
     pub bits_per_byte: Option<Change<f64>>,

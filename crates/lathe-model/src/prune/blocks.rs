@@ -1,7 +1,7 @@
 //! Fewer blocks: which turn the hidden states least, and the network without them.
 //!
-//! The influence of a block is 1 - cos(x, y) on average over tokens, with x what enters it and y what leaves it (Men et al.,
-//! 2024, "ShortGPT"). A block that is taken away leaves no gap: the one above gets what the one below gives.
+//! The influence of a block is 1 - cos(x, y) on average over tokens, with x what enters it and y what leaves it (Men et
+//! al., 2024, "ShortGPT"). A block that is taken away leaves no gap: the one above gets what the one below gives.
 
 use crate::derive::derive;
 use crate::observe::Observation;

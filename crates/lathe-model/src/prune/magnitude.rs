@@ -1,5 +1,5 @@
-//! Fewer weights that are not zero: those of the blocks' matrices that are smallest become 0 and stay so (Han et al., 2015).
-//! Embeddings, the output layer, biases and norms are left alone.
+//! Fewer weights that are not zero: those of the blocks' matrices that are smallest become 0 and stay so (Han et al.,
+//! 2015). Embeddings, the output layer, biases and norms are left alone.
 //!
 //! Arrays keep their sizes: such a network is smaller where it is compressed, and computes as long as before.
 

@@ -1,5 +1,5 @@
-//! Smaller networks out of trained ones: fewer heads and neurons ([`units`](mod@units)), fewer blocks ([`blocks`]), fewer
-//! tokens ([`vocabulary`](mod@vocabulary)), and fewer weights that are not zero ([`magnitude`]).
+//! Smaller networks out of trained ones: fewer heads and neurons ([`units`](mod@units)), fewer blocks ([`blocks`]),
+//! fewer tokens ([`vocabulary`](mod@vocabulary)), and fewer weights that are not zero ([`magnitude`]).
 //!
 //! What is taken away is chosen by what a network showed on samples; whoever has the text runs them.
 

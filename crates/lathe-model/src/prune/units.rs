@@ -1,10 +1,10 @@
 //! Fewer heads, or a narrower inner width: which units matter least, and the network without them.
 //!
 //! - By gradients (Michel et al., 2019, "Are Sixteen Heads Really Better than One?"): with a gate xi = 1 on what a unit
-//!   writes, I = E_x |dL(x) / dxi| over samples x. As a unit writes y = xi h W, dL/dxi is the sum of W dL/dW over the weights
-//!   it writes by, which every backward pass has.
-//! - By activations: the sum over the unit's inputs h_j of the matrix W it writes by, of mean |h_j| * ||W_j||; for a neuron
-//!   that is one product.
+//!   writes, I = E_x |dL(x) / dxi| over samples x. As a unit writes y = xi h W, dL/dxi is the sum of W dL/dW over the
+//!   weights it writes by, which every backward pass has.
+//! - By activations: the sum over the unit's inputs h_j of the matrix W it writes by, of mean |h_j| * ||W_j||; for a
+//!   neuron that is one product.
 //!
 //! Scores of a slot are divided by their length (l2), as in the paper, so that slots can be compared.
 
@@ -34,7 +34,8 @@ pub fn units(network: &Network, knob: &str) -> Result<Vec<Option<Units>>> {
 pub struct Importance {
     units: Vec<Option<Units>>,
     sums: Vec<Vec<f64>>,
-    /// For each slot its matrices by which units write: where the parameter stands, and the length of its weights of each input.
+    /// For each slot its matrices by which units write: where the parameter stands, and the length of its weights of
+    /// each input.
     writes: Vec<Vec<(usize, Vec<f64>)>>,
 }
 

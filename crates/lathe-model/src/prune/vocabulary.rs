@@ -6,7 +6,8 @@ use lathe_core::{Error, Model, Result};
 
 /// The network with the rows of these tokens alone: its token i is token `tokens[i]` of the other.
 ///
-/// What has a row for each token is found by building the model with the smaller vocabulary: that is what changes its shape.
+/// What has a row for each token is found by building the model with the smaller vocabulary: that is what changes its
+/// shape.
 pub fn keep(network: &Network, tokens: &[u32]) -> Result<Network> {
     let Model { frame, blocks } = &network.model;
     if !frame.cutoffs.is_empty() {

@@ -129,7 +129,8 @@ fn merges_learnt_from_a_text_go_on() {
     }
 }
 
-/// A vocabulary of random strings as SentencePiece's are written: every split of a token into two is a merge, in any order.
+/// A vocabulary of random strings as SentencePiece's are written: every split of a token into two is a merge, in any
+/// order.
 fn random_bpe(rng: &mut ChaCha8Rng) -> Tokenizer {
     let mut tokens: Vec<String> = vec!["<unk>".into()];
     tokens.extend((0..=255).map(|byte| format!("<0x{byte:02X}>")));

@@ -98,6 +98,9 @@ impl Task for MaskedLm {
 
 /// Nats of all targets, how many there are, and how many are the most probable token.
 fn score(network: &Network, batch: &Batch, rows: usize, onlooker: Option<&dyn Onlooker>) -> Result<(f64, u64, u64)> {
+    if batch.counted() == 0 {
+        return Ok((0.0, 0, 0)); // a last window of one token
+    }
     let (d, vocab) = (network.model.frame.d_model as usize, network.model.frame.vocab as usize);
     let hidden = network.hidden(&Input::tokens(&batch.ids, rows), &mut network.init_memory(rows));
     if let Some(onlooker) = onlooker {

@@ -131,3 +131,27 @@ fn optimisers_learn_and_go_the_same_way_each_time() {
         assert_eq!(losses, run(), "{name}");
     }
 }
+
+/// A text that leaves a last window of one token, or that has but one window.
+#[test]
+fn short_ends_are_scored() {
+    let folder = tempfile::tempdir().unwrap();
+    for (bytes, task) in [25, 13, 3, 2].into_iter().flat_map(|bytes| TASKS.iter().map(move |task| (bytes, *task))) {
+        let file = folder.path().join("short.txt");
+        std::fs::write(&file, "the birds fly north and so".split_at(bytes).0).unwrap();
+        let path = folder.path().join(format!("{bytes}.tokens"));
+        let tokens = encode_source(file.to_str().unwrap(), &Tokenizer::Bytes, &path, &|_, _, _| {}).unwrap();
+        for model in models(task) {
+            let network = Network::new(model, 1).unwrap();
+            let found = task.evaluate(&network, &tokens, &Options::new(&Tokenizer::Bytes), &mut |_, _| {}).unwrap();
+            assert!(found.loss.is_finite() && found.tokens > 0, "{}: {bytes}: {found:?}", task.key());
+            let targets = vec![IGNORE; LEN];
+            let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 };
+            let (ids, mut grads) = (vec![7; LEN], Grads::new(network.params()));
+            let mut state = network.init_memory(1);
+            let input = Input::tokens(&ids, 1);
+            let outcome = network.train(&input, &*task.objective(&targets), &mut state, &training, &mut grads);
+            assert!(outcome.losses.iter().all(|&loss| loss == 0.0), "{}", task.key());
+        }
+    }
+}

@@ -17,15 +17,16 @@ use std::path::PathBuf;
     after_help = "\
 R is the share that is REMOVED: --heads 0.25 leaves three quarters of the heads. Heads and inner neurons go where they
 matter least over all blocks, or with --evenly as many from each; one head (or one group of heads that share keys and
-values) and 8 neurons stay in every block. A block that is removed leaves no gap. The result is an ordinary model folder.
+values) and 8 neurons stay in every block. A block that is removed leaves no gap. The result is an ordinary model.
 
 --vocab drops tokens that the text never uses. The tokenizer goes on with the rest, down to bytes where it has them: any
 text is still encoded, and text of kept tokens as before. Special tokens stay; ids change.
 
 --magnitude makes the smallest weights of the blocks' matrices 0. That is smaller when compressed, not faster. With
---steps N weights go while the model trains (Zhu and Gupta, 2017). With --lottery K the model is trained K + 1 times for N
-steps, each time with fewer of the weights that it began with: DIR holds these initial weights, or is a model file or
-shipped name, whose weights are drawn from --seed. `lathe train --steps 1 --lr 0` makes a folder of initial weights.
+--steps N weights go while the model trains (Zhu and Gupta, 2017). With --lottery K the model is trained K + 1 times
+for N steps, each time with fewer of the weights that it began with: MODEL holds these initial weights, or is a model
+file or shipped name, whose weights are drawn from --seed. `lathe train --steps 1 --lr 0` makes a folder of initial
+weights.
 
 The text is split: the first nine tenths choose what goes (and train), losses are measured on the last tenth, at most
 --eval-bytes of it; with --valid all of the text chooses, and losses are measured on the other file. Latencies of both
