@@ -69,6 +69,7 @@ fn floats(view: &TensorView<'_>) -> Vec<f32> {
 }
 
 /// Weights that are a little off, here and there.
+#[allow(clippy::ptr_arg)] // as `changed` gives them
 pub fn off(name: &str, values: &mut Vec<f32>) {
     if name.contains("mlp") || name.contains("ff") {
         values.iter_mut().enumerate().for_each(|(i, x)| *x *= 1.0 + 0.2 * ((i % 7) as f32 - 3.0) / 3.0);

@@ -1,7 +1,7 @@
 //! Models side by side: `lathe compare`, and prompts, which are what a chat waits for.
 
 use crate::against::{GPT2, Place, off, pruned, tiny};
-use crate::{fails, json, lathe, text};
+use crate::{command, fails, json, lathe, text};
 use serde_json::Value;
 
 const SIZES: [&str; 10] =
@@ -19,6 +19,26 @@ fn a_prompt_takes_the_memory_of_one_row_of_logits() {
     let logits = 127 * 40_000 * 4;
     let (infer, prompt) = (peak("infer"), peak("prompt"));
     assert!(prompt + logits * 9 / 10 < infer, "{prompt} and {infer}");
+}
+
+/// Blocks are measured as a prompt goes through them, and the sum is of the same kind.
+#[test]
+fn prompts_have_a_profile() {
+    let place = Place::new();
+    let space = "[baseline]\nbackbone='gpt2'\nlayers='(sf)x1'\nd_model=8\nheads=2\ninner=16\nvocab=64\nmax_len=16\ntgt_len=16\n\
+                 [[slots]]\nrepeat=2\noptions=['s1','s2','f16']\n";
+    std::fs::write(place.path("space.toml"), space).unwrap();
+    let (file, table) = (place.path("space.toml"), place.path("table.json"));
+    let flags = ["--mode", "prompt", "--seq", "16", "--fresh", "--out", &table];
+    let out = command(&[&["profile", &file, "--json"], &flags[..]].concat())
+        .env("LATHE_CACHE", place.path("cache"))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(found["blocks"].as_array().unwrap().len() >= 4, "{found}");
+    let kept: Value = serde_json::from_slice(&std::fs::read(&table).unwrap()).unwrap();
+    assert_eq!(kept["workload"]["mode"], "prompt");
 }
 
 #[test]
