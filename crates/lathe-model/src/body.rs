@@ -9,6 +9,7 @@ use crate::objective::Objective;
 use crate::params::{Builder, Grads, ParamId, Params};
 use crate::stack::{Mixture, SlotSaved, Stack, pack};
 use crate::stem::{Input, Stem, StemPass, StemSaved};
+use crate::taps::{Map, Seen, Taps};
 use lathe_core::{Frame, Result};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
@@ -66,7 +67,7 @@ pub(crate) struct Body {
 }
 
 /// A pass under way: all that its layers share, and what is owned by nobody else.
-struct Run<'a> {
+pub(crate) struct Run<'a> {
     params: &'a Params,
     input: &'a Input<'a>,
     position: usize,
@@ -77,7 +78,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Without `training` nothing is dropped and nothing kept.
-    fn new(
+    pub fn new(
         body: &Body,
         frame: &Frame,
         params: &'a Params,
@@ -97,7 +98,7 @@ impl<'a> Run<'a> {
         StemPass { params: self.params, position: self.position, keep, dropout }
     }
 
-    fn pass<'p>(&'p self, reports: &'p Reports) -> Pass<'p> {
+    pub fn pass<'p>(&'p self, reports: &'p Reports) -> Pass<'p> {
         Pass {
             params: self.params,
             batch: self.input.batch,
@@ -109,6 +110,7 @@ impl<'a> Run<'a> {
             balance: self.training.map_or(0.0, |training| training.balance),
             context: &self.context,
             reports,
+            map: Map::Unwanted,
         }
     }
 }
@@ -201,31 +203,36 @@ impl Body {
         State { layers: self.stack.init_cache(&run.pass(&reports), &after.layers), position: after.position }
     }
 
-    /// The hidden states after the last block [B * T, D], as the output layer gets them, and what a backward pass needs.
+    /// The hidden states after the last block [B * T, D], as the output layer gets them, unless taps end the pass before; what
+    /// a backward pass needs; and what was seen.
     fn hidden(
         &self,
         run: &Run<'_>,
         reports: &Reports,
         state: &mut State,
         mixture: impl Fn(usize) -> Mixture,
-    ) -> (Buf, Kept) {
+        taps: &Taps,
+    ) -> (Option<Buf>, Kept, Seen) {
         let pass = run.pass(reports);
         let (x, stem) = self.stem.forward(&run.stem(), run.input);
         let mask = run.input.mask.map(|mask| Arc::new(mask.to_vec()));
         let x = Stream { hidden: Arc::new(x), len: run.input.len(), mask };
-        let (x, slots) = self.stack.forward(&pass, x, &mut state.layers, mixture);
+        let (x, slots, seen) = self.stack.forward(&pass, x, &mut state.layers, mixture, taps);
         state.position += run.input.len();
+        if taps.until.is_some() {
+            return (None, Kept { stem, slots, norm: None }, seen);
+        }
         let mut x = Arc::try_unwrap(x.hidden).unwrap_or_else(|x| (*x).clone());
         let mut kept = Kept { stem, slots, norm: None };
         if let Some(norm) = &self.top.norm {
             let (y, stats) = norm.forward(run.params, &x);
             kept.norm = pass.keep.then_some((x, stats));
-            return (y, kept);
+            return (Some(y), kept, seen);
         }
         if self.top.dropout {
             run.dropout[0].with(LAST).apply(&mut x);
         }
-        (x, kept)
+        (Some(x), kept, seen)
     }
 
     /// The hidden states for the output layer, without a backward pass to come.
@@ -237,8 +244,22 @@ impl Body {
         state: &mut State,
         mixture: impl Fn(usize) -> Mixture,
     ) -> Buf {
+        self.look(frame, params, input, state, mixture, &Taps::NONE).0.expect("nothing ends the pass before")
+    }
+
+    /// As [`Self::output`], with what taps see, which may end the pass before.
+    pub fn look(
+        &self,
+        frame: &Frame,
+        params: &Params,
+        input: &Input<'_>,
+        state: &mut State,
+        mixture: impl Fn(usize) -> Mixture,
+        taps: &Taps,
+    ) -> (Option<Buf>, Seen) {
         let run = Run::new(self, frame, params, input, state.position, None);
-        self.hidden(&run, &Reports::default(), state, mixture).0
+        let (hidden, _, seen) = self.hidden(&run, &Reports::default(), state, mixture, taps);
+        (hidden, seen)
     }
 
     /// The losses of an objective, and the gradients of `scale` times their sum (and of the balance loss) added to
@@ -256,24 +277,31 @@ impl Body {
         grads: &mut Grads,
     ) -> Trained {
         let run = Run::new(self, frame, params, input, state.position, Some(training));
-        let reports = Reports::default();
-        let (hidden, kept) = self.hidden(&run, &reports, state, &mixture);
-        let (losses, dhidden) = objective.loss(&self.top, params, &hidden, Some((training.scale, grads)));
-        drop(hidden);
-        let mut dx = dhidden.expect("gradients were asked for");
+        let (reports, taps) = (Reports::default(), objective.taps());
+        let (hidden, kept, seen) = self.hidden(&run, &reports, state, &mixture, &taps);
+        let (mut losses, mut dx) = match hidden {
+            Some(hidden) => {
+                let (losses, dhidden) = objective.loss(&self.top, params, &hidden, Some((training.scale, grads)));
+                (losses, dhidden.expect("gradients were asked for"))
+            }
+            None => (vec![0.0; input.ids.len()], Buf::zeros(input.ids.len() * frame.d_model as usize)),
+        };
+        let injected = objective.inside(seen, &mut losses, training.scale);
         match (&self.top.norm, kept.norm) {
             (Some(norm), Some((x, stats))) => {
                 let mut d = Buf::zeros(dx.len());
                 norm.backward(params, &x, &stats, &dx, &mut d, grads);
                 dx = d;
             }
-            _ if self.top.dropout => run.dropout[0].with(LAST).apply(&mut dx),
+            _ if self.top.dropout && taps.until.is_none() => run.dropout[0].with(LAST).apply(&mut dx),
             _ => {}
         }
         let unheard = Reports::default();
         let pass = run.pass(&unheard);
-        let (dx, dp) = self.stack.backward(&pass, kept.slots, dx, mixture, grads);
-        self.stem.backward(&run.stem(), input, kept.stem, dx, grads);
+        let (dx, dp) = self.stack.backward(&pass, kept.slots, dx, mixture, (&taps, &injected), grads);
+        if taps.from == 0 {
+            self.stem.backward(&run.stem(), input, kept.stem, dx, grads);
+        }
         Trained { losses, dp, reports }
     }
 }
