@@ -5,6 +5,7 @@
 
 pub mod checkpoint;
 pub mod data;
+pub mod distill;
 mod error;
 pub mod evaluate;
 pub mod generate;

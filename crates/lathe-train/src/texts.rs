@@ -48,11 +48,12 @@ pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
     (builtin && matches!(tokenizer, Tokenizer::Bytes)).then(Language::default)
 }
 
-/// The tokenizer that settings name: the one of the weights to begin with, where there is no other word.
+/// The tokenizer that settings name: that of the teacher, or of the weights to begin with, where there is no other word.
 fn tokenizer_of(settings: &Settings) -> Result<TokenizerSpec> {
-    let of_init = Path::new(&settings.init).join("tokenizer.json");
+    let folder = settings.distill.as_ref().map_or(&settings.init, |distill| &distill.teacher);
+    let of_folder = Path::new(folder).join("tokenizer.json");
     match settings.tokenizer.as_str() {
-        "" if !settings.init.is_empty() && of_init.exists() => of_init.display().to_string().parse(),
+        "" if !folder.is_empty() && of_folder.exists() => of_folder.display().to_string().parse(),
         "" => "bytes".parse(),
         name => name.parse(),
     }

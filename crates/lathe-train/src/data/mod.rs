@@ -25,6 +25,7 @@ pub use decoder::Decoder;
 pub use documents::{Document, DocumentTokens, Documents, Sequence};
 pub use encoding::{Encoding, Padded};
 pub use sampler::{Batch, Sampler, mix, permute};
+pub(crate) use source::fingerprint;
 pub use source::{BUILTIN_MB, Source};
 pub use specials::Specials;
 pub use tokenizer::{Hf, Tokenizer, TokenizerSpec};

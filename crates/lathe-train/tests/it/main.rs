@@ -3,6 +3,7 @@
 mod contract;
 mod damaged;
 mod data;
+mod distill;
 mod documents;
 mod language;
 mod specials;
