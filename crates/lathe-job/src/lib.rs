@@ -4,7 +4,7 @@
 //! - [`store`]: where tables and records are kept.
 //! - [`profiler`], [`profile`]: tables of measured blocks, and how well they predict whole models.
 //! - [`pareto`], [`compare`], [`differentiable`]: searches.
-//! - [`train`], [`evaluate`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
+//! - [`train`], [`distill`], [`evaluate`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
 //! - [`optimize`]: from a model and a text to a faster model and a report.
 //!
 //! A job is given a [`Context`] and a request, sends [`Event`]s while it runs, and returns what it found. Blocks and
@@ -14,6 +14,7 @@ pub mod audit;
 pub mod bench;
 pub mod compare;
 pub mod differentiable;
+pub mod distill;
 mod error;
 pub mod evaluate;
 mod event;

@@ -5,6 +5,7 @@ mod completions;
 mod count;
 mod data;
 mod design;
+mod distill;
 mod doctor;
 mod eval;
 mod forward;
@@ -36,6 +37,7 @@ pub const VERBS: &[Verb] = &[
     verb::<models::Models>(),
     verb::<data::Data>(),
     verb::<train::Train>(),
+    verb::<distill::Distill>(),
     verb::<eval::Eval>(),
     verb::<generate::Generate>(),
     verb::<forward::Forward>(),

@@ -3,6 +3,7 @@
 mod before;
 mod data;
 mod differentiable;
+mod distill;
 mod families;
 mod forward;
 mod optimize;
