@@ -3,7 +3,7 @@
 use crate::optimize::measure_trained;
 use crate::held_out::{HeldOut, TextRequest};
 use crate::{Context, Error, Event, Result, Watch};
-use lathe_model::quantize::{self, Range, Settings};
+use lathe_model::quantize::{self, Range, Settings, Tuning};
 use lathe_model::{Input, Network, Targets, folder};
 use lathe_ops::integers::{Activations, Format};
 use lathe_train::data::Tokenizer;
@@ -117,6 +117,9 @@ pub struct BeforeAfter<T> {
 /// The share of the loss that rounding activations may cost before the worst matrices do without.
 const ACTIVATIONS_MAY_COST: f64 = 0.0005;
 
+/// Sequences of a step of tuning, and how much it may change a scale.
+const TUNED_AT_ONCE: usize = 8;
+const TUNING_RATE: f32 = 0.003;
 /// Tokens to choose by where activations stay f32.
 const LOOKED_AT: usize = 4096;
 /// Tokens of a prompt and of a text that is written, to measure with.
@@ -147,6 +150,19 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         None => quantize::plainly(&mut network, &settings),
     }
     watch(Event::Done);
+    if let (Some(text), 1..) = (&held_out, request.tune) {
+        let original = folder::load(&request.folder, context.registry)?;
+        if network.log_probabilities() || !network.has_head() {
+            let found = format!("{} for an output layer that is no plain softmax", request.tune);
+            return Err(Error::setting("tune", found, "0"));
+        }
+        let tuning = Tuning { steps: request.tune, batch: TUNED_AT_ONCE, rate: TUNING_RATE, seed: request.seed };
+        quantize::tune(&mut network, &original, &text.sequences, &tuning, &mut |step, divergence| {
+            let note = format!("KL {divergence:.4}");
+            watch(Event::Steps { what: "tuning", note: &note, done: step.into(), total: request.tune.into() });
+        });
+        watch(Event::Done);
+    }
     let float_activations = match (request.activations, &held_out) {
         (Activations::Float, _) => {
             network.params_mut().for_each(|param| param.set_activations(Activations::Float));

@@ -5,6 +5,7 @@ use crate::context::{Context, Reports};
 use crate::layer::{LayerState, Pass, Stream};
 use crate::params::{Builder, Grads, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
+use crate::taps::{Map, TapGradients, Taps};
 use lathe_core::{Block, Frame, Result};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
@@ -96,6 +97,7 @@ impl BlockBench {
             balance: 0.0,
             context: &state.context,
             reports,
+            map: Map::Unwanted,
         }
     }
 
@@ -108,7 +110,8 @@ impl BlockBench {
     pub fn forward(&self, x: Buf, batch: usize, state: &mut BenchState) -> Arc<Buf> {
         let x = self.stream(x, batch);
         let (mut layers, reports, len) = (std::mem::take(&mut state.layers), Reports::default(), x.len);
-        let (y, _) = self.stack.forward(&self.pass(batch, len, false, state, &reports), x, &mut layers, ONLY);
+        let pass = self.pass(batch, len, false, state, &reports);
+        let (y, ..) = self.stack.forward(&pass, x, &mut layers, ONLY, &Taps::NONE);
         state.layers = layers;
         state.position += len;
         y.hidden
@@ -119,9 +122,9 @@ impl BlockBench {
         let x = self.stream(x, batch);
         let (mut layers, reports) = (std::mem::take(&mut state.layers), Reports::default());
         let pass = self.pass(batch, x.len, true, state, &reports);
-        let (y, saved) = self.stack.forward(&pass, x, &mut layers, ONLY);
+        let (y, saved, _) = self.stack.forward(&pass, x, &mut layers, ONLY, &Taps::NONE);
         let dy = Arc::try_unwrap(y.hidden).unwrap_or_else(|y| (*y).clone());
-        let (dx, _) = self.stack.backward(&pass, saved, dy, ONLY, grads);
+        let (dx, _) = self.stack.backward(&pass, saved, dy, ONLY, (&Taps::NONE, &TapGradients::default()), grads);
         state.layers = layers;
         dx
     }

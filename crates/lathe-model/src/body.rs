@@ -12,6 +12,7 @@ use crate::observe::{Observation, Observe};
 use crate::params::{Builder, Grads, ParamId, Params, Place};
 use crate::stack::{Mixture, SlotSaved, Stack, pack};
 use crate::stem::{Input, Stem, StemPass, StemSaved};
+use crate::taps::{Map, Seen, Taps};
 use lathe_core::{Frame, Result};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
@@ -69,7 +70,7 @@ pub(crate) struct Body {
 }
 
 /// A pass under way: all that its layers share, and what is owned by nobody else.
-struct Run<'a> {
+pub(crate) struct Run<'a> {
     params: &'a Params,
     input: &'a Input<'a>,
     position: usize,
@@ -80,7 +81,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Without `training` nothing is dropped and nothing kept.
-    fn new(
+    pub fn new(
         body: &Body,
         frame: &Frame,
         params: &'a Params,
@@ -100,7 +101,7 @@ impl<'a> Run<'a> {
         StemPass { params: self.params, position: self.position, keep, dropout }
     }
 
-    fn pass<'p>(&'p self, reports: &'p Reports) -> Pass<'p> {
+    pub fn pass<'p>(&'p self, reports: &'p Reports) -> Pass<'p> {
         Pass {
             params: self.params,
             batch: self.input.batch,
@@ -112,6 +113,7 @@ impl<'a> Run<'a> {
             balance: self.training.map_or(0.0, |training| training.balance),
             context: &self.context,
             reports,
+            map: Map::Unwanted,
         }
     }
 }
@@ -213,31 +215,36 @@ impl Body {
         State { layers: self.stack.init_cache(&run.pass(&reports), &after.layers), position: after.position }
     }
 
-    /// The hidden states after the last block [B * T, D], as the output layer gets them, and what a backward pass needs.
+    /// The hidden states after the last block [B * T, D], as the output layer gets them, unless taps end the pass before; what
+    /// a backward pass needs; and what was seen.
     fn hidden(
         &self,
         run: &Run<'_>,
         reports: &Reports,
         state: &mut State,
         mixture: impl Fn(usize) -> Mixture,
-    ) -> (Buf, Kept) {
+        taps: &Taps,
+    ) -> (Option<Buf>, Kept, Seen) {
         let pass = run.pass(reports);
         let (x, stem) = self.stem.forward(&run.stem(), run.input);
         let mask = run.input.mask.map(|mask| Arc::new(mask.to_vec()));
         let x = Stream { hidden: Arc::new(x), len: run.input.len(), mask };
-        let (x, slots) = self.stack.forward(&pass, x, &mut state.layers, mixture);
+        let (x, slots, seen) = self.stack.forward(&pass, x, &mut state.layers, mixture, taps);
         state.position += run.input.len();
+        if taps.until.is_some() {
+            return (None, Kept { stem, slots, norm: None }, seen);
+        }
         let mut x = Arc::try_unwrap(x.hidden).unwrap_or_else(|x| (*x).clone());
         let mut kept = Kept { stem, slots, norm: None };
         if let Some(norm) = &self.top.norm {
             let (y, stats) = norm.forward(run.params, &x);
             kept.norm = pass.keep.then_some((x, stats));
-            return (y, kept);
+            return (Some(y), kept, seen);
         }
         if self.top.dropout {
             run.dropout[0].with(LAST).apply(&mut x);
         }
-        (x, kept)
+        (Some(x), kept, seen)
     }
 
     /// What enters the first slot, for a pass that is taken slot by slot.
@@ -276,8 +283,22 @@ impl Body {
         state: &mut State,
         mixture: impl Fn(usize) -> Mixture,
     ) -> Buf {
+        self.look(frame, params, input, state, mixture, &Taps::NONE).0.expect("nothing ends the pass before")
+    }
+
+    /// As [`Self::output`], with what taps see, which may end the pass before.
+    pub fn look(
+        &self,
+        frame: &Frame,
+        params: &Params,
+        input: &Input<'_>,
+        state: &mut State,
+        mixture: impl Fn(usize) -> Mixture,
+        taps: &Taps,
+    ) -> (Option<Buf>, Seen) {
         let run = Run::new(self, frame, params, input, state.position, None);
-        self.hidden(&run, &Reports::default(), state, mixture).0
+        let (hidden, _, seen) = self.hidden(&run, &Reports::default(), state, mixture, taps);
+        (hidden, seen)
     }
 
     /// What a pass without a backward shows to somebody who looks.
@@ -304,24 +325,31 @@ impl Body {
         grads: &mut Grads,
     ) -> Trained {
         let run = Run::new(self, frame, params, input, state.position, Some(training));
-        let reports = Reports::default();
-        let (hidden, kept) = self.hidden(&run, &reports, state, &mixture);
-        let (losses, dhidden) = objective.loss(&self.top, params, &hidden, Some((training.scale, grads)));
-        drop(hidden);
-        let mut dx = dhidden.expect("gradients were asked for");
+        let (reports, taps) = (Reports::default(), objective.taps());
+        let (hidden, kept, seen) = self.hidden(&run, &reports, state, &mixture, &taps);
+        let (mut losses, mut dx) = match hidden {
+            Some(hidden) => {
+                let (losses, dhidden) = objective.loss(&self.top, params, &hidden, Some((training.scale, grads)));
+                (losses, dhidden.expect("gradients were asked for"))
+            }
+            None => (vec![0.0; input.ids.len()], Buf::zeros(input.ids.len() * frame.d_model as usize)),
+        };
+        let injected = objective.inside(seen, &mut losses, training.scale);
         match (&self.top.norm, kept.norm) {
             (Some(norm), Some((x, stats))) => {
                 let mut d = Buf::zeros(dx.len());
                 norm.backward(params, &x, &stats, &dx, &mut d, grads);
                 dx = d;
             }
-            _ if self.top.dropout => run.dropout[0].with(LAST).apply(&mut dx),
+            _ if self.top.dropout && taps.until.is_none() => run.dropout[0].with(LAST).apply(&mut dx),
             _ => {}
         }
         let unheard = Reports::default();
         let pass = run.pass(&unheard);
-        let (dx, dp) = self.stack.backward(&pass, kept.slots, dx, mixture, grads);
-        self.stem.backward(&run.stem(), input, kept.stem, dx, grads);
+        let (dx, dp) = self.stack.backward(&pass, kept.slots, dx, mixture, (&taps, &injected), grads);
+        if taps.from == 0 {
+            self.stem.backward(&run.stem(), input, kept.stem, dx, grads);
+        }
         Trained { losses, dp, reports }
     }
 }

@@ -4,6 +4,10 @@
 //! plus the log-probability inside the cluster. Training evaluates a cluster only for the tokens that are in it.
 //! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
 
+mod masked;
+
+pub use masked::MaskedHead;
+
 use crate::composed::Graph;
 use crate::embedding::{EmbeddingStyle, EmbeddingTable, clusters, projected};
 use crate::linear::{Layout, Linear, Matrix};
@@ -12,7 +16,6 @@ use crate::params::{Builder, Grads, Init, Params};
 use candle_core::{Result, Tensor};
 use lathe_core::Frame;
 use lathe_ops::Precision;
-use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::loss::{self, IGNORE};
@@ -49,6 +52,22 @@ pub trait Head: Send + Sync {
         targets: &[u32],
         gradients: Option<(f32, &mut Grads)>,
     ) -> (Vec<f32>, Option<Buf>);
+    /// Whether there are logits of all tokens, which is not so in an adaptive softmax.
+    fn is_plain(&self) -> bool {
+        false
+    }
+    /// The losses that `loss` makes of the logits of some rows, 0 of all others; gradients as [`Self::loss`]. `None` where
+    /// it is not [`Self::is_plain`].
+    fn logit_loss(
+        &self,
+        _params: &Params,
+        _hidden: &[f32],
+        _rows: &[usize],
+        _loss: &dyn LogitLoss,
+        _gradients: Option<(f32, &mut Grads)>,
+    ) -> Option<(Vec<f32>, Option<Buf>)> {
+        None
+    }
     /// [`Self::logits`] as a graph; log-probabilities are logits too.
     fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor>;
     /// The logits of the first cluster, and of the rows that stand for the others, as a graph.
@@ -61,6 +80,22 @@ pub trait Head: Send + Sync {
     fn set_precision(&mut self, precision: Precision) {
         self.matrices().into_iter().for_each(|matrix| matrix.set_precision(precision));
     }
+}
+
+/// A loss of the logits of a plain softmax.
+pub trait LogitLoss {
+    /// The losses of some rows, of which there are logits [N, V], and in their place the gradient of `scale` times the sum
+    /// of the losses.
+    fn rows(&self, rows: &[usize], logits: &mut [f32], scale: f32, losses: &mut [f32]);
+}
+
+/// Some rows of a matrix, by themselves.
+fn gather(x: &[f32], width: usize, rows: &[usize]) -> Buf {
+    let mut out = Buf::any(rows.len() * width);
+    for (to, &row) in out.chunks_exact_mut(width).zip(rows) {
+        to.copy_from_slice(&x[row * width..][..width]);
+    }
+    out
 }
 
 /// tanh(W x + b) of the first token's hidden state.
@@ -147,6 +182,10 @@ impl Head for TokenHead {
         self.normalised || self.rows.is_some()
     }
 
+    fn is_plain(&self) -> bool {
+        self.tails() == 0
+    }
+
     fn logits(&self, params: &Params, hidden: &[f32], out: &mut [f32]) {
         let rows = hidden.len() / self.width;
         let tails = self.tails();
@@ -202,6 +241,37 @@ impl Head for TokenHead {
             self.loss_of_piece(params, hidden, targets, losses, gradients);
         }
         (losses, dhidden)
+    }
+
+    fn logit_loss(
+        &self,
+        params: &Params,
+        hidden: &[f32],
+        rows: &[usize],
+        loss: &dyn LogitLoss,
+        mut gradients: Option<(f32, &mut Grads)>,
+    ) -> Option<(Vec<f32>, Option<Buf>)> {
+        if !self.is_plain() {
+            return None;
+        }
+        let mut losses = vec![0.0; hidden.len() / self.width];
+        let mut dhidden = gradients.is_some().then(|| Buf::zeros(hidden.len()));
+        for rows in rows.chunks(PIECE) {
+            let x = gather(hidden, self.width, rows);
+            let mut logits = Buf::any(rows.len() * self.vocab);
+            let part = MatMut::new(&mut logits, rows.len(), self.vocab);
+            let narrow = self.logits_of(params, 0, &x, vec![part]);
+            let mut own = vec![0.0; rows.len()];
+            loss.rows(rows, &mut logits, gradients.as_ref().map_or(0.0, |(scale, _)| *scale), &mut own);
+            rows.iter().zip(own).for_each(|(&row, own)| losses[row] = own);
+            if let (Some((_, grads)), Some(dhidden)) = (&mut gradients, &mut dhidden) {
+                let dx = self.backward_of(params, 0, &x, narrow, &logits, grads);
+                for (from, &row) in dx.chunks_exact(self.width).zip(rows) {
+                    dhidden[row * self.width..][..self.width].copy_from_slice(from);
+                }
+            }
+        }
+        Some((losses, dhidden))
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {
@@ -405,86 +475,5 @@ impl TokenHead {
         projection.backward_params(x, &dnarrow, grads);
         projection.backward_input(params, &dnarrow, &mut dx, false);
         dx
-    }
-}
-
-/// The output layer of an encoder that was trained on masked tokens: tokens = norm(act(W x + b)). Losses are computed of
-/// those rows alone that have a target.
-pub struct MaskedHead {
-    /// W and b.
-    pub dense: Linear,
-    /// The non-linearity.
-    pub act: Act,
-    /// After it.
-    pub norm: NormParams,
-    /// From there to tokens.
-    pub tokens: TokenHead,
-}
-
-/// What the way back through the transform needs.
-struct Transformed {
-    h: Buf,
-    activated: Buf,
-    stats: Buf,
-    out: Buf,
-}
-
-impl MaskedHead {
-    fn transform(&self, params: &Params, x: &[f32]) -> Transformed {
-        let (mut h, mut activated) = (Buf::any(x.len()), Buf::any(x.len()));
-        self.dense.forward_act(params, x, self.act, &mut h, &mut activated);
-        let (out, stats) = self.norm.forward(params, &activated);
-        Transformed { h, activated, stats, out }
-    }
-}
-
-impl Head for MaskedHead {
-    fn logits(&self, params: &Params, hidden: &[f32], out: &mut [f32]) {
-        self.tokens.logits(params, &self.transform(params, hidden).out, out);
-    }
-
-    fn loss(
-        &self,
-        params: &Params,
-        hidden: &[f32],
-        targets: &[u32],
-        mut gradients: Option<(f32, &mut Grads)>,
-    ) -> (Vec<f32>, Option<Buf>) {
-        let width = self.dense.inputs();
-        let rows: Vec<usize> = (0..targets.len()).filter(|&row| targets[row] != IGNORE).collect();
-        if rows.is_empty() {
-            return (vec![0.0; targets.len()], gradients.map(|_| Buf::zeros(hidden.len())));
-        }
-        let mut x = Buf::any(rows.len() * width);
-        for (to, &row) in x.chunks_exact_mut(width).zip(&rows) {
-            to.copy_from_slice(&hidden[row * width..][..width]);
-        }
-        let Transformed { h, activated, stats, out } = self.transform(params, &x);
-        let wanted: Vec<u32> = rows.iter().map(|&row| targets[row]).collect();
-        let below = gradients.as_mut().map(|(scale, grads)| (*scale, &mut **grads));
-        let (of_rows, dout) = self.tokens.loss(params, &out, &wanted, below);
-        let mut losses = vec![0.0; targets.len()];
-        rows.iter().zip(&of_rows).for_each(|(&row, &loss)| losses[row] = loss);
-        let Some(((_, grads), dout)) = gradients.zip(dout) else { return (losses, None) };
-        let mut dactivated = Buf::zeros(activated.len());
-        self.norm.backward(params, &activated, &stats, &dout, &mut dactivated, grads);
-        let mut dh = Buf::any(h.len());
-        activation::backward(self.act, false, &h, &mut dactivated, &mut dh, width);
-        self.dense.backward_params(&x, &dh, grads);
-        self.dense.backward_input(params, &dh, &mut x, false);
-        let mut dhidden = Buf::zeros(hidden.len());
-        for (from, &row) in x.chunks_exact(width).zip(&rows) {
-            dhidden[row * width..][..width].copy_from_slice(from);
-        }
-        (losses, Some(dhidden))
-    }
-
-    fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
-        let h = activation::composed(self.act, false, &self.dense.composed(graph, hidden)?)?;
-        self.tokens.composed(graph, &self.norm.composed(graph, &h)?)
-    }
-
-    fn matrices(&mut self) -> Vec<&mut Matrix> {
-        std::iter::once(&mut self.dense.matrix).chain(self.tokens.matrices()).collect()
     }
 }

@@ -13,6 +13,7 @@ use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::observe::{Activity, Observe};
 use crate::params::{Grads, ParamId, Params};
+use crate::taps::Map;
 use candle_core::{Result, Tensor};
 use lathe_core::NormPlace;
 use lathe_ops::Precision;
@@ -64,6 +65,8 @@ pub struct Pass<'a> {
     pub context: &'a Context,
     /// What layers tell of this pass.
     pub reports: &'a Reports,
+    /// What is wanted of attention maps.
+    pub map: Map<'a>,
 }
 
 impl Pass<'_> {

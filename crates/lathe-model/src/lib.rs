@@ -20,18 +20,21 @@ pub mod folder;
 pub mod head;
 pub mod layer;
 pub mod linear;
+mod local;
 mod network;
 pub mod norm;
 pub mod objective;
 pub mod observe;
 mod packed;
 pub mod params;
+mod projections;
 pub mod prune;
 pub mod quantize;
 pub mod shipped;
 mod stack;
 pub mod stem;
 mod supernet;
+pub mod taps;
 
 pub use block_bench::{BenchState, BlockBench};
 pub use blocks::MoeStats;
@@ -39,12 +42,15 @@ pub use body::{State, Training};
 pub use composed::{Activation, Composed, ComposedState, Graph, Trace};
 pub use count::{Counts, count};
 pub use lathe_ops::Precision;
+pub use local::{Local, LocalTraining};
 pub use network::{Network, Outcome, Owner, Slot};
 pub use objective::{Objective, Targets};
 pub use params::{Grads, Param, Params};
+pub use projections::Projections;
 pub use stack::Mixture;
 pub use stem::Input;
 pub use supernet::{SuperNet, SuperOutcome};
+pub use taps::{AttentionMap, Seen, TapGradients, Taps};
 
 /// All blocks and backbones.
 pub const REGISTRY: lathe_core::Registry =

@@ -3,13 +3,16 @@
 use crate::blocks::MoeStats;
 use crate::body::{Body, State, Training};
 use crate::build::{self, Site, layer_numbers};
+use crate::context::Reports;
 use crate::head::Head;
 use crate::layer::{Stream, Units};
+use crate::local::{Local, LocalTraining};
 use crate::objective::Objective;
 use crate::observe::Observation;
 use crate::params::{Builder, Grads, Observer, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::stem::Input;
+use crate::taps::{Seen, Taps};
 use lathe_core::{Block, Model, Result, Setting};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
@@ -211,6 +214,11 @@ impl Network {
         self.body.output(&self.model.frame, &self.params, input, state, ONLY)
     }
 
+    /// As [`Self::hidden`], with what taps see, which may end the pass before.
+    pub fn look(&self, input: &Input<'_>, state: &mut State, taps: &Taps) -> (Option<Buf>, Seen) {
+        self.body.look(&self.model.frame, &self.params, input, state, ONLY, taps)
+    }
+
     /// The vector of each sequence, [B, D], of such hidden states, where the model has one.
     pub fn pooled(&self, hidden: &[f32], batch: usize) -> Option<Buf> {
         self.body.top.pooler.as_ref().map(|pooler| pooler.forward(&self.params, hidden, batch))
@@ -271,6 +279,27 @@ impl Network {
     /// states.
     pub fn observe(&self, input: &Input<'_>, state: &mut State) -> Observation {
         self.body.observe(&self.model.frame, &self.params, input, state)
+    }
+
+    /// Trains slots by themselves, each from hidden states that are given to those that are wanted: for each of `locals` the
+    /// sum of the losses of all tokens. Adds the gradients of `scale` times it to `grads`.
+    pub fn train_local(
+        &self,
+        input: &Input<'_>,
+        locals: &[Local],
+        state: &mut State,
+        how: &LocalTraining,
+        grads: &mut Grads,
+    ) -> (Vec<f64>, Vec<MoeStats>) {
+        assert!(!self.frozen, "a frozen network cannot be trained");
+        let (frame, reports) = (&self.model.frame, Reports::default());
+        let losses = self.body.train_local(frame, &self.params, input, locals, state, how, &reports, grads);
+        (losses.into_iter().map(|of_options| of_options[0]).collect(), reports.take())
+    }
+
+    /// The number of the reference's layer that each slot is part of.
+    pub fn layers(&self) -> &[usize] {
+        &self.names
     }
 
     /// Whose weights each parameter has, in the order of the parameters.

@@ -12,6 +12,7 @@ use crate::layer::{Layer, LayerState, Pass, Saved, Stream, remember};
 use crate::linear::Matrix;
 use crate::observe::{Observe, Turn};
 use crate::params::{Builder, Grads, ParamId, Params};
+use crate::taps::{AttentionMap, Map, Seen, TapGradients, Taps};
 use lathe_core::{Block, Frame};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
@@ -89,28 +90,49 @@ impl Stack {
         self.slots.iter().zip(after).map(of_slot).collect()
     }
 
-    /// The hidden states after the last slot, and what a backward pass needs.
+    /// The hidden states after the last slot, or where taps end the pass, what a backward pass needs, and what was seen.
     pub fn forward(
         &self,
         pass: &Pass<'_>,
+        x: Stream,
+        states: &mut [LayerState],
+        mixture: impl Fn(usize) -> Mixture,
+        taps: &Taps,
+    ) -> (Stream, Vec<(SlotSaved, usize)>, Seen) {
+        let slots = 0..taps.until.unwrap_or(self.slots.len());
+        self.walk(pass, (slots.clone(), taps), x, &mut states[slots], mixture)
+    }
+
+    /// Runs some slots one after the other, with a state of each. What a backward pass needs is kept from where it ends on.
+    pub fn walk(
+        &self,
+        pass: &Pass<'_>,
+        (slots, taps): (Range<usize>, &Taps),
         mut x: Stream,
         states: &mut [LayerState],
         mixture: impl Fn(usize) -> Mixture,
-    ) -> (Stream, Vec<(SlotSaved, usize)>) {
-        let mut saved = Vec::new();
-        for (s, (slot, state)) in self.slots.iter().zip(states).enumerate() {
+    ) -> (Stream, Vec<(SlotSaved, usize)>, Seen) {
+        let (mut saved, mut seen) = (Vec::new(), Seen::of(taps));
+        for (s, state) in slots.clone().zip(states) {
+            seen.enter(taps, s, &x.hidden);
             let mask = x.mask.clone();
-            let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), ..*pass };
-            let (y, kept) = forward(slot, &mixture(s), &here, &x, state);
+            let map = if taps.maps.contains(&s) { Map::Wanted } else { Map::Unwanted };
+            let keep = pass.keep && s >= taps.from;
+            let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), map, keep, ..*pass };
+            let (y, kept) = forward(&self.slots[s], &mixture(s), &here, &x, state);
             if pass.context.get::<Observe>().is_some() {
                 pass.reports.add(Turn::new(s, here.rows(), &x.hidden, &y.hidden));
             }
-            if pass.keep {
+            if map.is_wanted() {
+                seen.inside(taps, s, pass.reports.take::<AttentionMap>().pop());
+            }
+            if keep {
                 saved.push((kept, x.len));
             }
             x = y;
         }
-        (x, saved)
+        seen.enter(taps, slots.end, &x.hidden);
+        (x, saved, seen)
     }
 
     /// What leaves a slot of one option.
@@ -120,21 +142,39 @@ impl Stack {
         forward(&self.slots[slot], &Mixture::Hard(0), &here, x, state).0
     }
 
-    /// The gradient of what entered the first slot, and for each slot those of the weights of a soft mixture. Adds
-    /// those of the parameters.
+    /// The gradient of what entered the first slot (or the one where taps end the way back), and for each slot those of the
+    /// weights of a soft mixture. Adds those of the parameters.
     pub fn backward(
         &self,
         pass: &Pass<'_>,
         saved: Vec<(SlotSaved, usize)>,
+        dx: Buf,
+        mixture: impl Fn(usize) -> Mixture,
+        (taps, injected): (&Taps, &TapGradients),
+        grads: &mut Grads,
+    ) -> (Buf, Vec<Vec<f64>>) {
+        self.walk_back(pass, (taps.from, taps), saved, dx, mixture, injected, grads)
+    }
+
+    /// The way back of [`Self::walk`], from what it kept of the slots that begin with `first`.
+    #[allow(clippy::too_many_arguments)] // each is one thing
+    pub fn walk_back(
+        &self,
+        pass: &Pass<'_>,
+        (first, taps): (usize, &Taps),
+        saved: Vec<(SlotSaved, usize)>,
         mut dx: Buf,
         mixture: impl Fn(usize) -> Mixture,
+        injected: &TapGradients,
         grads: &mut Grads,
     ) -> (Buf, Vec<Vec<f64>>) {
         let mut dp = vec![Vec::new(); self.slots.len()];
-        for (s, (saved, len)) in saved.into_iter().enumerate().rev() {
+        injected.enter(taps, first + saved.len(), &mut dx);
+        for (s, (saved, len)) in (first..).zip(saved).collect::<Vec<_>>().into_iter().rev() {
             let lowest = s == 0 && !grads.wanted(); // nothing below wants a gradient
-            let here = Pass { len, ..*pass };
+            let here = Pass { len, map: injected.inside(taps, s), ..*pass };
             dx = backward(&self.slots[s], &mixture(s), &here, saved, dx, (&mut dp[s], lowest), grads);
+            injected.enter(taps, s, &mut dx);
         }
         (dx, dp)
     }

@@ -4,6 +4,8 @@
 use crate::blocks::MoeStats;
 use crate::body::{Body, State, Training};
 use crate::build::{self, Site};
+use crate::context::Reports;
+use crate::local::{Local, LocalTraining};
 use crate::network::Network;
 use crate::objective::Objective;
 use crate::params::{Builder, Grads, Param, Params};
@@ -121,6 +123,25 @@ impl SuperNet {
             assert_eq!(from.shape, all[to].shape, "{} and {}", from.name, all[to].name);
             all[to].set_data(from.read().into_owned());
         }
+    }
+
+    /// Where the parameters of an option of a slot stand.
+    pub fn option_params(&self, slot: usize, option: usize) -> std::ops::Range<usize> {
+        self.slots()[slot][option].params.clone()
+    }
+
+    /// Trains slots by themselves, all options of each: for each of `locals` and each option the sum of the losses of all
+    /// tokens. Adds the gradients of `scale` times it to `grads`.
+    pub fn train_local(
+        &self,
+        input: &Input<'_>,
+        locals: &[Local],
+        state: &mut State,
+        how: &LocalTraining,
+        grads: &mut Grads,
+    ) -> Vec<Vec<f64>> {
+        let reports = Reports::default();
+        self.body.train_local(&self.frame, &self.params, input, locals, state, how, &reports, grads)
     }
 
     /// The losses of an objective.

@@ -181,6 +181,18 @@ pub struct RelativeGradients<'a> {
 /// The gradients from dout [B * T, A]. dq is [B * T, A], dk and dv are [B * S, kv_heads * K], each with any row stride.
 /// One thread computes all heads that read the same keys, in their order, so sums over them do not depend on threads.
 pub fn backward(shape: &Shape, inputs: &Inputs<'_>, probabilities: &[f32], dout: &[f32], gradients: Gradients<'_>) {
+    backward_with_maps(shape, inputs, (probabilities, None), dout, gradients);
+}
+
+/// As [`backward`], where the probabilities have a gradient of their own too, [B, H, T, S]: what a loss makes of them before
+/// their dropout. What it says of keys that a query does not see counts nothing.
+pub fn backward_with_maps(
+    shape: &Shape,
+    inputs: &Inputs<'_>,
+    (probabilities, dprobabilities): (&[f32], Option<&[f32]>),
+    dout: &[f32],
+    gradients: Gradients<'_>,
+) {
     let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;
     let group = shape.group();
     flops::add(2 * shape.products(inputs), [queries, keys, d_head]);
@@ -196,9 +208,10 @@ pub fn backward(shape: &Shape, inputs: &Inputs<'_>, probabilities: &[f32], dout:
             let (b, h) = (i / heads, i % heads);
             let dout =
                 Mat::with_stride(&dout[b * queries * heads * d_head + h * d_head..], queries, d_head, heads * d_head);
-            let probabilities = &probabilities[i * queries * keys..][..queries * keys];
+            let place = i * queries * keys..(i + 1) * queries * keys;
+            let maps = (&probabilities[place.clone()], dprobabilities.map(|maps| &maps[place]));
             let dq = dq.block(0, g * d_head, queries, d_head);
-            *positional = Head::new(shape, inputs, b, h).backward(probabilities, dout, dq, (&mut dk, &mut dv), g > 0);
+            *positional = Head::new(shape, inputs, b, h).backward(maps, dout, dq, (&mut dk, &mut dv), g > 0);
         }
     });
     if let Some(RelativeGradients { dr, du, dv }) = gradients.relative {

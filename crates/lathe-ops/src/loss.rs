@@ -1,5 +1,8 @@
 //! Softmax cross-entropy, in place: logits go in, their gradient comes out, and there is no second array.
 
+pub mod soft;
+pub mod states;
+
 use crate::parallel;
 use crate::simd::{exp, max, simd, sum};
 use candle_core::{D, Result, Tensor};

@@ -8,6 +8,7 @@
 //! and the folder renamed: whenever the process dies, there is either the whole checkpoint or none.
 
 use crate::data::Tokenizer;
+use crate::distill::Distiller;
 use crate::optimizer::Optimizer;
 use crate::{Error, Result};
 use lathe_model::folder::{self, Tensor, TensorFile, write_aside, write_tensors};
@@ -63,6 +64,8 @@ pub(crate) struct TrainState {
     pub states: Vec<State>,
     /// The losses of the last steps.
     pub recent: Vec<f32>,
+    /// What a teacher says, and what is learnt beside the model.
+    pub distiller: Option<Distiller>,
     /// How far it has come.
     pub progress: TrainProgress,
 }
@@ -81,7 +84,7 @@ pub fn path(folder: &Path, step: u32) -> PathBuf {
 }
 
 /// Writes the files of a checkpoint of where the run is.
-pub(crate) fn write(folder: &Path, state: &TrainState, tokenizer: &Tokenizer) -> Result<()> {
+pub(crate) fn write(folder: &Path, state: &mut TrainState, tokenizer: &Tokenizer) -> Result<()> {
     folder::save(&state.network, folder)?;
     tokenizer.save(folder)?;
     write_tensors(&folder.join(TRAINING), &tensors(state))?;
@@ -133,7 +136,7 @@ pub fn write_json(path: &Path, document: &impl Serialize) -> Result<()> {
     Ok(write_aside(path, |out| writeln!(out, "{text}"))?)
 }
 
-fn tensors(state: &TrainState) -> Vec<Tensor<'_>> {
+fn tensors(state: &mut TrainState) -> Vec<Tensor<'_>> {
     let mut tensors = Vec::new();
     for (i, moments) in state.optimizer.moments().iter().enumerate() {
         for (param, values) in state.network.params().iter().zip(moments) {
@@ -147,6 +150,9 @@ fn tensors(state: &TrainState) -> Vec<Tensor<'_>> {
     }
     let recent = &state.recent;
     tensors.push(Tensor::f32("recent", &[recent.len()], recent));
+    if let Some(distiller) = &mut state.distiller {
+        tensors.extend(distiller.tensors());
+    }
     tensors
 }
 
@@ -221,6 +227,9 @@ pub(crate) fn restore(checkpoint: &Path, state: &mut TrainState) -> Result<()> {
     }
     let recent = file.shape("recent").unwrap_or_default().to_vec();
     state.recent = file.floats("recent", &recent)?;
+    if let Some(distiller) = &mut state.distiller {
+        distiller.restore(&mut file)?;
+    }
     state.progress = progress;
     Ok(())
 }

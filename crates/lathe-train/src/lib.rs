@@ -5,6 +5,7 @@
 pub mod against;
 pub mod checkpoint;
 pub mod data;
+pub mod distill;
 pub mod divergence;
 mod error;
 pub mod evaluate;

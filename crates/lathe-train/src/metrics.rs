@@ -8,6 +8,7 @@ use crate::evaluate::Evaluation;
 use crate::tensorboard::EventFile;
 use crate::{Error, Result};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,9 @@ pub(crate) struct StepRecord {
     /// What each mixture of experts did in this step, from the bottom.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub experts: Vec<ExpertRecord>,
+    /// With a teacher: the mean of each term of the loss in this step, without its weight.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub terms: BTreeMap<&'static str, f64>,
 }
 
 /// What a mixture of experts did.
@@ -105,6 +109,7 @@ impl Metrics {
             ("train/grad_norm".into(), record.grad_norm),
             ("train/tokens_per_s".into(), record.tokens_per_s),
         ];
+        scalars.extend(record.terms.iter().map(|(name, &mean)| (format!("distill/{name}"), mean)));
         for (i, experts) in record.experts.iter().enumerate() {
             scalars.push((format!("experts/{i}/balance"), experts.balance));
             let most = experts.loads.iter().copied().fold(0.0, f64::max);

@@ -3,6 +3,7 @@
 use crate::settings::Settings;
 use lathe_model::{Grads, Param, Params};
 use lathe_ops::optim::{AdamW, Lamb, LambKind, Sgd, squared_length};
+use std::ops::Range;
 
 /// How weights move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,17 @@ impl Rule {
     }
 }
 
+/// How some parameters move in a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pace {
+    /// Which, in the order of all.
+    pub params: Range<usize>,
+    /// The number of the step for these, counted from 1: how often they moved, this time included.
+    pub step: u32,
+    /// Their learning rate, as a share of the step's.
+    pub rate: f64,
+}
+
 /// A rule with its state.
 pub struct Optimizer {
     rule: Rule,
@@ -95,7 +107,26 @@ impl Optimizer {
         step: u32,
         lr: f64,
     ) -> f64 {
-        self.apply(params, grads.finish(), |_| Some(step), lr)
+        self.apply(params, grads.finish(), |_| Some((step, lr, 0)))
+    }
+
+    /// One step in which parameters move at different paces; those of which nothing is said keep their values and moments.
+    /// The gradients of a group are clipped together. Returns as [`Self::step`] does.
+    pub fn step_paced<'a>(
+        &mut self,
+        params: impl Iterator<Item = &'a mut Param>,
+        grads: &mut Grads,
+        groups: &[Vec<Pace>],
+        lr: f64,
+    ) -> f64 {
+        let grads = grads.finish();
+        let mut of_param = vec![None; grads.len()];
+        for (group, paces) in groups.iter().enumerate() {
+            for pace in paces {
+                of_param[pace.params.clone()].fill(Some((pace.step, pace.rate * lr, group)));
+            }
+        }
+        self.apply(params, grads, |i| of_param[i])
     }
 
     /// One step of those parameters that the gradients reached; the others, which took no part, keep their values and
@@ -108,37 +139,44 @@ impl Optimizer {
         lr: f64,
     ) -> f64 {
         let reached = grads.reached().to_vec();
-        let norm = self.apply(params, grads.as_reached(), |i| reached[i].then_some(steps[i] + 1), lr);
+        let norm = self.apply(params, grads.as_reached(), |i| reached[i].then_some((steps[i] + 1, lr, 0)));
         if norm.is_finite() {
             steps.iter_mut().zip(reached).for_each(|(steps, reached)| *steps += u32::from(reached));
         }
         norm
     }
 
-    /// Steps the parameters for which `step_of` returns the number of the step.
-    fn apply<'a>(
-        &mut self,
-        params: impl Iterator<Item = &'a mut Param>,
-        grads: &[Vec<f32>],
-        step_of: impl Fn(usize) -> Option<u32>,
-        lr: f64,
-    ) -> f64 {
-        let taking_part = grads.iter().enumerate().filter(|(i, _)| step_of(*i).is_some());
-        let norm = taking_part.map(|(_, grad)| squared_length(grad)).sum::<f64>().sqrt();
-        if !norm.is_finite() {
-            return norm;
-        }
-        let scale = match self.rule {
+    /// What the gradients of a group of a length are multiplied by.
+    fn scale(&self, norm: f64) -> f32 {
+        (match self.rule {
             Rule::NvLamb if norm > 0.0 => 1.0 / norm,
             Rule::NvLamb => 1.0,
             _ if self.clip > 0.0 && norm > self.clip => self.clip / norm,
             _ => 1.0,
-        } as f32;
-        let lr = lr as f32;
+        }) as f32
+    }
+
+    /// Steps the parameters for which `pace_of` gives the number of the step, the learning rate and the group.
+    fn apply<'a>(
+        &mut self,
+        params: impl Iterator<Item = &'a mut Param>,
+        grads: &[Vec<f32>],
+        pace_of: impl Fn(usize) -> Option<(u32, f64, usize)>,
+    ) -> f64 {
+        let mut squares: Vec<f64> = Vec::new();
+        for (grad, (.., group)) in grads.iter().enumerate().filter_map(|(i, grad)| Some((grad, pace_of(i)?))) {
+            squares.resize(squares.len().max(group + 1), 0.0);
+            squares[group] += squared_length(grad);
+        }
+        let norm = squares.iter().sum::<f64>().sqrt();
+        if !norm.is_finite() {
+            return norm;
+        }
+        let scales: Vec<f32> = squares.iter().map(|square| self.scale(square.sqrt())).collect();
         let (first, second) = self.moments.split_at_mut(1);
         for (i, (param, g)) in params.zip(grads).enumerate() {
-            let Some(step) = step_of(i) else { continue };
-            let step = step as i32;
+            let Some((step, lr, group)) = pace_of(i) else { continue };
+            let (step, lr, scale) = (step as i32, lr as f32, scales[group]);
             // Biases, norms and other vectors are few and have no scale to be kept small.
             let weight_decay = if param.shape.len() > 1 { self.weight_decay } else { 0.0 };
             let (betas, eps) = (self.betas, self.eps);

@@ -5,7 +5,7 @@
 use crate::settings::Settings;
 use crate::{Error, Result};
 use lathe_model::Network;
-use lathe_ops::integers::{Format, Integers};
+use lathe_ops::integers::{Activations, Format, Integers};
 
 /// What each parameter is rounded to.
 pub struct Rounding {
@@ -39,8 +39,8 @@ impl Rounding {
         Ok(Some(Self { formats, activations: settings.quantize_activations }))
     }
 
-    /// Works with rounded weights; afterwards they are what they were.
-    pub fn with<R>(&self, network: &mut Network, work: impl FnOnce(&mut Network) -> R) -> R {
+    /// Rounds the weights, and activations from here on. Returns the weights as they were, for [`Self::end`].
+    pub fn begin(&self, network: &mut Network) -> Vec<Vec<f32>> {
         let mut kept = Vec::new();
         for (param, format) in network.params_mut().zip(&self.formats) {
             let (Some(format), Some(place)) = (*format, param.place()) else {
@@ -54,12 +54,15 @@ impl Rounding {
         if self.activations {
             network.set_rounded_inputs(&|at| self.formats[at]);
         }
-        let done = work(network);
+        kept
+    }
+
+    /// Gives the network its weights back.
+    pub fn end(&self, network: &mut Network, kept: Vec<Vec<f32>>) {
         network.set_rounded_inputs(&|_| None);
         for (param, kept) in network.params_mut().zip(kept).filter(|(_, kept)| !kept.is_empty()) {
             param.data = kept;
         }
-        done
     }
 
     /// Rounds the weights for good.
@@ -67,10 +70,7 @@ impl Rounding {
         for (param, format) in network.params_mut().zip(&self.formats) {
             if let Some(format) = *format {
                 param.set_format(format);
-                let activations = lathe_ops::integers::Activations::Float;
-                if !self.activations {
-                    param.set_activations(activations);
-                }
+                param.set_activations(if self.activations { Activations::Int8 } else { Activations::Float });
             }
         }
     }

@@ -12,8 +12,9 @@
 
 use crate::checkpoint::{self, Best, TrainProgress, TrainState};
 use crate::data::Tokens;
+use crate::distill::{self, Distiller, Opening};
 use crate::evaluate::{Evaluation, Options};
-use crate::gradient::gradient;
+use crate::gradient::{Part, gradient};
 use crate::language::Language;
 use crate::metrics::{ExpertRecord, Metrics, StepRecord};
 use crate::optimizer::Optimizer;
@@ -28,7 +29,7 @@ use crate::{Error, Result};
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Registry, Spec};
 use lathe_model::folder::{self, is_free, write_aside};
-use lathe_model::{Grads, MoeStats, Network};
+use lathe_model::{Grads, Input, MoeStats, Network, State, Training};
 use lathe_ops::storage::F32;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,9 @@ pub struct Outcome {
     pub loss: f64,
     /// On the text to validate on, all of it.
     pub valid: Option<Evaluation>,
+    /// With a teacher: how well it does on the same text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teacher: Option<Evaluation>,
     /// The best evaluation on the way.
     pub best: Option<Best>,
     /// Whether it ended before its last step, for want of progress.
@@ -199,11 +203,19 @@ impl Run {
             vocab: texts.tokenizer.vocab(),
         };
         let batches = task.batches(frame, tokens, &cut)?;
-        let mut network = match settings.init.as_str() {
-            "" => Network::new(model, settings.seed.into())?,
-            init => folder::load_as(Path::new(init), model)?,
+        let with_teacher = |distill| Ok::<_, Error>((distill, distill::load_teacher(distill, registry)?));
+        let with_teacher = settings.distill.as_ref().map(with_teacher).transpose()?;
+        let seed = settings.seed.into();
+        let mut network = match (settings.init.as_str(), &with_teacher) {
+            ("", Some((distill, teacher))) if distill.inherit => distill::inherit(teacher, model, distill, seed)?,
+            ("", _) => Network::new(model, seed)?,
+            (init, _) => folder::load_as(Path::new(init), model)?,
         };
         network.set_storage(&F32);
+        let opening =
+            Opening { settings: &settings, student: &network, task, texts: &texts, len: len as usize, folder };
+        let distiller = with_teacher.map(|(distill, teacher)| Distiller::open(distill, teacher, &opening));
+        let distiller = distiller.transpose()?;
         let precision = settings.precision()?;
         if let Some(warning) = precision.warning() {
             watch(Event::Warning(warning));
@@ -212,7 +224,7 @@ impl Run {
         let part = batch / settings.accumulate as usize;
         let states = (0..settings.accumulate).map(|_| network.init_memory(part)).collect();
         let progress = TrainProgress::default();
-        let state = TrainState { network, optimizer, states, recent: Vec::new(), progress };
+        let state = TrainState { network, optimizer, states, recent: Vec::new(), distiller, progress };
         let schedule = settings.schedule()?;
         let scored = if settings.valid.is_empty() { &settings.data } else { &settings.valid };
         let mut run = Self {
@@ -268,6 +280,10 @@ impl Run {
             }
             watch(Event::Evaluated(earlier.map_or(progress.step, |best| best.step), valid));
         }
+        let teacher = match (&self.state.distiller, self.texts.valid.clone()) {
+            (Some(distiller), Some(tokens)) => Some(self.score_of(&distiller.teacher, &tokens, 0, watch)?),
+            _ => None,
+        };
         let tokens = u64::from(progress.step) * self.tokens_per_step();
         let outcome = Outcome {
             steps: progress.step,
@@ -276,6 +292,7 @@ impl Run {
             tokens_per_s: tokens as f64 / progress.training_seconds,
             loss: mean(&self.state.recent),
             valid,
+            teacher,
             best: progress.best,
             stopped_early,
             out: self.folder.display().to_string(),
@@ -321,24 +338,48 @@ impl Run {
 
     /// One step of the optimiser.
     fn take_step(&mut self, watch: Watch<'_>) -> Result<()> {
-        let start = Instant::now();
-        let TrainState { network, optimizer, states, recent, progress } = &mut self.state;
+        let (start, tokens) = (Instant::now(), self.tokens_per_step() as f64);
+        let TrainState { network, optimizer, states, recent, distiller, progress } = &mut self.state;
         let step = progress.step + 1;
-        let batch = self.batches.batch(u64::from(progress.step))?;
-        let mut gradient =
-            |network: &mut Network| gradient(network, self.task, states, &batch, &self.settings, step, &mut self.grads);
-        let (loss, experts) = match &self.rounding {
-            Some(rounding) => rounding.with(network, gradient),
-            None => gradient(network),
+        let done = u64::from(progress.step);
+        let number = distiller.as_ref().map_or(done, |from| from.batch_of(done, self.batches.steps_per_epoch()));
+        let batch = self.batches.batch(number)?;
+        if let Some(distiller) = distiller {
+            distiller.clear();
+        }
+        let kept = self.rounding.as_ref().map(|rounding| rounding.begin(network));
+        let carried = network.model.frame.has_memory();
+        let pass = |part: &Part, state: &mut State, training: &Training, grads: &mut Grads| {
+            if batch.fresh || !carried {
+                *state = network.init_memory(part.rows);
+            }
+            if let Some(distiller) = distiller {
+                return distiller.pass(network, (&batch, number), part, state, training, grads);
+            }
+            let objective = self.task.objective(&batch.targets[part.places.clone()]);
+            let input = Input::tokens(&batch.ids[part.places.clone()], part.rows);
+            let outcome = network.train(&input, &*objective, state, training, grads);
+            Ok((outcome.losses.iter().copied().map(f64::from).sum(), outcome.experts))
         };
-        let lr = self.schedule.rate(step);
+        let (loss, experts) = gradient(states, &batch, &self.settings, step, &mut self.grads, pass)?;
+        if let (Some(rounding), Some(kept)) = (&self.rounding, kept) {
+            rounding.end(network, kept);
+        }
         self.sparsity.iter().for_each(|sparsity| sparsity.of_gradients(&mut self.grads));
-        if step == 1 {
+        let lr = match distiller {
+            Some(distiller) => distiller.rate(step)?,
+            None => self.schedule.rate(step),
+        };
+        // A stage of distillation may begin with losses of another kind.
+        if step == 1 || distiller.as_ref().is_some_and(|distiller| distiller.begins_stage(step)) {
             progress.first_loss = loss;
         }
         let highest = 4.0 * progress.first_loss.max(self.task.chance(&network.model.frame));
-        let norm =
-            if loss <= highest { optimizer.step(network.params_mut(), &mut self.grads, step, lr) } else { f64::NAN };
+        let norm = match distiller {
+            _ if loss.is_nan() || loss > highest => f64::NAN,
+            Some(distiller) => distiller.step(optimizer, network.params_mut(), &mut self.grads, step, lr),
+            None => optimizer.step(network.params_mut(), &mut self.grads, step, lr),
+        };
         if !norm.is_finite() {
             let good =
                 checkpoint::steps(&self.checkpoints()).first().map(|&step| checkpoint::path(&self.checkpoints(), step));
@@ -358,8 +399,9 @@ impl Run {
                 loss: mean(since),
                 lr,
                 grad_norm: norm,
-                tokens_per_s: self.tokens_per_step() as f64 / seconds,
+                tokens_per_s: tokens / seconds,
                 experts: experts.iter().map(expert_record).collect(),
+                terms: distiller.as_ref().map_or_else(Default::default, |distiller| distiller.record(step, &batch)),
             };
             self.metrics.step(&record)?;
         }
@@ -367,19 +409,24 @@ impl Run {
             step,
             steps: self.settings.steps,
             loss: mean(&self.state.recent[self.state.recent.len().saturating_sub(20)..]),
-            tokens_per_s: self.tokens_per_step() as f64 / seconds,
+            tokens_per_s: tokens / seconds,
         }));
         Ok(())
     }
 
     fn score(&mut self, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
+        let kept = self.rounding.as_ref().map(|rounding| rounding.begin(&mut self.state.network));
+        let scored = self.score_of(&self.state.network, tokens, limit, watch);
+        if let (Some(rounding), Some(kept)) = (&self.rounding, kept) {
+            rounding.end(&mut self.state.network, kept);
+        }
+        scored
+    }
+
+    fn score_of(&self, network: &Network, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
         let options = Options { limit, language: self.language.as_ref(), ..Options::new(&self.texts.tokenizer) };
         let mut watch = |done, total| watch(Event::Evaluating(done, total));
-        let mut evaluate = |network: &mut Network| self.task.evaluate(network, tokens, &options, &mut watch);
-        match &self.rounding {
-            Some(rounding) => rounding.with(&mut self.state.network, evaluate),
-            None => evaluate(&mut self.state.network),
-        }
+        self.task.evaluate(network, tokens, &options, &mut watch)
     }
 
     /// An evaluation on the way. Returns whether it is the best so far.
@@ -420,7 +467,7 @@ impl Resumable for Run {
 
     fn write(&mut self, checkpoint: &Path) -> Result<()> {
         self.state.progress.seconds = self.seconds();
-        checkpoint::write(checkpoint, &self.state, &self.texts.tokenizer)
+        checkpoint::write(checkpoint, &mut self.state, &self.texts.tokenizer)
     }
 
     fn restore(&mut self, checkpoint: &Path) -> Result<()> {

@@ -12,6 +12,7 @@
 //! d_model  = 128
 //! ```
 
+use crate::distill::{self, Distill};
 use crate::optimizer::Rule;
 use crate::schedule::{Schedule, Shape};
 use lathe_core::fields::TomlDocument;
@@ -21,7 +22,7 @@ use lathe_ops::Precision;
 use std::fmt::Write;
 
 /// A type that a setting may have.
-trait Setting: Sized {
+pub(crate) trait Setting: Sized {
     fn take(value: Value) -> Option<Self>;
     fn give(&self) -> Value;
 }
@@ -43,44 +44,60 @@ macro_rules! setting_types {
 }
 setting_types! { u32, Int; f64, Real; bool, Flag; String, Word; }
 
+/// A table of keys, and the struct of their values, which may have further parts.
 macro_rules! settings {
-    ($($name:ident: $type:ty = $default:expr, $kind:expr, $help:expr;)*) => {
-        /// The keys of a run file, without the model.
-        pub const KEYS: &[Key] = &[$(Key { name: stringify!($name), kind: $kind, help: $help }),*];
+    (
+        $(#[$of_keys:meta])* $keys:ident;
+        $(#[$of_struct:meta])* $struct:ident { $($(#[$of_part:meta])* $part:ident: $part_type:ty,)* }
+        $($name:ident: $type:ty = $default:expr, $kind:expr, $help:expr;)*
+    ) => {
+        $(#[$of_keys])*
+        pub const $keys: &[Key] = &[$(Key { name: stringify!($name), kind: $kind, help: $help }),*];
 
-        /// All settings of a run but the model.
+        $(#[$of_struct])*
         #[derive(Debug, Clone, PartialEq)]
-        pub struct Settings {
+        pub struct $struct {
             $(#[doc = concat!("`", $help, "`")] pub $name: $type,)*
+            $($(#[$of_part])* pub $part: $part_type,)*
         }
 
-        impl Default for Settings {
+        impl Default for $struct {
             fn default() -> Self {
-                Self { $($name: $default.into(),)* }
+                Self { $($name: $default.into(),)* $($part: Default::default(),)* }
             }
         }
 
-        impl Settings {
+        impl $struct {
             /// Sets a key to a value that [`Key::read`] or [`Key::parse`] gave.
             pub fn set(&mut self, key: &Key, value: Value) {
+                use $crate::settings::Setting;
                 match key.name {
                     $(stringify!($name) => self.$name = Setting::take(value).expect("the key's own kind"),)*
-                    name => unreachable!("{name} is no key of a run"),
+                    name => unreachable!("{name} is no key of this table"),
                 }
             }
 
-            /// Every key with its value, in the order of [`KEYS`].
+            /// Every key with its value, in the order of the table.
             pub fn values(&self) -> Vec<(&'static str, Value)> {
+                use $crate::settings::Setting;
                 vec![$((stringify!($name), self.$name.give())),*]
             }
         }
     };
 }
+pub(crate) use settings;
 
 const COUNT: KeyKind = KeyKind::Int(0, u32::MAX);
 const WORD: KeyKind = KeyKind::Word;
 
 settings! {
+    /// The keys of a run file, without the model.
+    KEYS;
+    /// All settings of a run but the model.
+    Settings {
+        /// What it learns from a teacher, where it has one.
+        distill: Option<Distill>,
+    }
     data: String = "builtin", WORD, "text to learn: a file, a folder, either with .gz, or builtin[:MB[:SEED]] [builtin]";
     valid: String = "", WORD, "text to validate on [the last tenth of the data]";
     tokenizer: String = "", WORD, "bytes, bpe:N, word:N, a tokenizer.json, a vocab.json beside its merges.txt or a GGUF file [init's, else bytes]";
@@ -143,8 +160,12 @@ pub fn read(text: &str, registry: &Registry) -> Result<(Settings, ModelEntry)> {
             };
             continue;
         }
+        if name == "distill" {
+            settings.distill = Some(distill::read(&field.table()?)?);
+            continue;
+        }
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            let known: Vec<_> = KEYS.iter().map(|key| key.name).chain(["model"]).collect();
+            let known: Vec<_> = KEYS.iter().map(|key| key.name).chain(["model", "distill"]).collect();
             return Err(field.unknown(name, &known));
         };
         settings.set(key, key.read(&field)?);
@@ -168,6 +189,9 @@ pub fn difference(
             return Ok(Some((format!("{name} = {found}"), format!("{name} = {expected}"))));
         }
     }
+    if let Some(difference) = distill::difference(of_file.distill.as_ref(), settings.distill.as_ref()) {
+        return Ok(Some(difference));
+    }
     let of_file = match entry {
         ModelEntry::Inline(spec) => spec,
         ModelEntry::Name(name) => return Ok(Some((format!("model = {name:?}"), "a table [model]".into()))),
@@ -187,6 +211,7 @@ impl Settings {
         self.rule()?;
         self.schedule()?;
         self.precision()?;
+        self.distill.as_ref().map_or(Ok(()), Distill::check)?;
         if !self.batch.is_multiple_of(self.accumulate) {
             let expected = format!("a divisor of batch, which is {}", self.batch);
             return Err(Error::value("accumulate", self.accumulate, expected));
@@ -206,10 +231,15 @@ impl Settings {
 
     /// The learning rate over the steps.
     pub fn schedule(&self) -> Result<Schedule> {
+        self.schedule_over(self.steps)
+    }
+
+    /// The learning rate over so many steps.
+    pub fn schedule_over(&self, steps: u32) -> Result<Schedule> {
         let shape = Shape::named(&self.schedule)
             .ok_or_else(|| Error::value("schedule", format!("`{}`", self.schedule), Shape::names()))?;
         // A warm-up below 1 is a share of all steps.
-        let steps = f64::from(self.steps);
+        let steps = f64::from(steps);
         let warmup = if self.warmup < 1.0 { self.warmup * steps } else { self.warmup };
         Ok(Schedule { shape, lr: self.lr, warmup: warmup.round(), steps, floor: self.floor })
     }
@@ -234,6 +264,9 @@ impl Settings {
         let mut text = String::from("# The settings of this run, every key written out.\n");
         for (name, value) in self.values() {
             writeln!(text, "{name} = {value}").expect("a string takes everything");
+        }
+        if let Some(distill) = &self.distill {
+            text += &distill.to_toml();
         }
         text + "\n[model]\n" + &model.to_toml()
     }

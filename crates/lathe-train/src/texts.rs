@@ -48,13 +48,14 @@ pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
     (builtin && matches!(tokenizer, Tokenizer::Bytes)).then(Language::default)
 }
 
-/// The tokenizer that settings name: the one of the weights to begin with, where there is no other word.
+/// The tokenizer that settings name: that of the teacher, or of the weights to begin with, where there is no other word.
 fn tokenizer_of(settings: &Settings) -> lathe_text::Result<TokenizerSpec> {
-    let of_init = match settings.init.as_str() {
+    let folder = settings.distill.as_ref().map_or(&settings.init, |distill| &distill.teacher);
+    let of_folder = match folder.as_str() {
         "" => None,
-        init => Tokenizer::file_of(Path::new(init))?,
+        folder => Tokenizer::file_of(Path::new(folder))?,
     };
-    match (settings.tokenizer.as_str(), of_init) {
+    match (settings.tokenizer.as_str(), of_folder) {
         ("", Some(file)) => file.display().to_string().parse(),
         ("", None) => "bytes".parse(),
         (name, _) => name.parse(),

@@ -6,8 +6,10 @@
 
 pub mod compensate;
 mod grid;
+mod tune;
 
 pub use grid::{Grid, Range};
+pub use tune::{Tuning, tune};
 
 use crate::network::Network;
 use crate::params::{Observer, Param, ParamId, Place};

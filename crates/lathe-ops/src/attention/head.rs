@@ -178,11 +178,11 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The gradients of a head's queries, keys and values; where `add`, those of keys and values are added to what
-    /// another head left there.
+    /// The gradients of a head's queries, keys and values, from that of the output and, where there is one, that of the
+    /// probabilities; where `add`, those of keys and values are added to what another head left there.
     pub fn backward(
         &self,
-        probabilities: &[f32],
+        (probabilities, dprobabilities): (&[f32], Option<&[f32]>),
         dout: Mat<'_>,
         mut dq: MatMut<'_>,
         (dk, dv): (&mut MatMut<'_>, &mut MatMut<'_>),
@@ -217,6 +217,9 @@ impl<'a> Head<'a> {
                 let (from, to) = mask.range(keys - queries + first + i, keys);
                 ds[..from].fill(0.0);
                 ds[to..end].fill(0.0);
+                if let Some(own) = dprobabilities {
+                    add_scaled(&mut ds[from..to], 1.0, &own[(first + i) * keys + from..]);
+                }
                 // Padding has p = 0, so ds = 0.
                 softmax_backward_row(&p[i * keys + from..i * keys + to], &mut ds[from..to], self.scale);
             }

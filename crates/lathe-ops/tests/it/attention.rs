@@ -252,3 +252,36 @@ fn same_on_any_number_of_threads() {
         }
     }
 }
+
+/// What a loss makes of probabilities themselves reaches queries and keys.
+#[test]
+fn maps_have_gradients() {
+    use candle_core::Tensor;
+    for mask in [Mask::Causal, Mask::Full, Mask::Window(3)] {
+        let shape = shape(1, 5, 5, 1, 4, mask);
+        let [q, k, v, ..] = arrays(&shape);
+        let maps = numbers(25, 8);
+        let seen = |i: usize, j: usize| match mask {
+            Mask::Full => true,
+            Mask::Causal => j <= i,
+            Mask::Window(width) => j <= i && j + width > i,
+        };
+        let hidden = (0..25).map(|at| if seen(at / 5, at % 5) { 0.0 } else { -1e9f32 }).collect::<Vec<_>>();
+        let (expected, [dq, dk]) = graph([(&q, &[5, 4]), (&k, &[5, 4])], &maps, |[q, k]| {
+            let hidden = Tensor::from_slice(&hidden, (5, 5), q.device())?.to_dtype(q.dtype())?;
+            lathe_ops::loss::composed_log_softmax(&((q.matmul(&k.t()?)? / 2.0)? + hidden)?)?.exp()
+        });
+        let rows = |data| Rows { data, stride: 4, batch_stride: 20 };
+        let inputs = Inputs { q: rows(&q), k: rows(&k), v: rows(&v), relative: None, padding: None };
+        let (mut out, mut probabilities) = (vec![0.0; 20], vec![0.0; 25]);
+        attention::forward(&shape, &inputs, &mut out, Some(&mut probabilities));
+        close("probabilities", &probabilities, &expected, 1e-5);
+        let mut gradients = [vec![0.0; 20], vec![0.0; 20], vec![0.0; 20]];
+        let [to_q, to_k, to_v] = gradients.each_mut().map(|gradient| MatMut::new(gradient, 5, 4));
+        let to = Gradients { dq: to_q, dk: to_k, dv: to_v, relative: None };
+        attention::backward_with_maps(&shape, &inputs, (&probabilities, Some(&maps)), &[0.0; 20], to);
+        close(&format!("{mask:?} queries"), &gradients[0], &dq, 1e-5);
+        close(&format!("{mask:?} keys"), &gradients[1], &dk, 1e-5);
+        assert!(gradients[2].iter().all(|dv| *dv == 0.0));
+    }
+}

@@ -11,6 +11,8 @@ mod moe;
 mod norm;
 mod optim;
 mod rope;
+mod soft;
+mod states;
 mod storage;
 
 use candle_core::{DType, Device, Result, Tensor, Var};

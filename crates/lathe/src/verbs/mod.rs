@@ -6,6 +6,7 @@ mod completions;
 mod count;
 mod data;
 mod design;
+mod distill;
 mod doctor;
 mod eval;
 mod forward;
@@ -39,6 +40,7 @@ pub const VERBS: &[Verb] = &[
     verb::<models::Models>(),
     verb::<data::Data>(),
     verb::<train::Train>(),
+    verb::<distill::Distill>(),
     verb::<eval::Eval>(),
     verb::<generate::Generate>(),
     verb::<forward::Forward>(),

@@ -121,7 +121,7 @@ pub fn kinds(valid: &Evaluation) -> String {
     format!("{table}")
 }
 
-fn summary(outcome: &Outcome) -> String {
+pub(super) fn summary(outcome: &Outcome) -> String {
     let valid = outcome.valid.as_ref().map_or_else(String::new, |valid| format!("{}\n{}", short(valid), kinds(valid)));
     let early = if outcome.stopped_early { ", stopped for want of progress" } else { "" };
     format!(

@@ -5,6 +5,7 @@ mod before;
 mod compare;
 mod data;
 mod differentiable;
+mod distill;
 mod families;
 mod forward;
 mod gguf;

@@ -9,6 +9,7 @@ use crate::layer::{Cache, Layer, LayerState, Pass, Saved, Slice, Sublayer, Units
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::params::{Builder, Grads};
+use crate::taps::AttentionMap;
 use candle_core::Tensor;
 use lathe_core::Frame;
 use lathe_ops::Precision;
@@ -16,6 +17,7 @@ use lathe_ops::attention::{self, Gradients, Inputs, Mask, Rows, Shape};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::rope::Rope;
+use std::sync::Arc;
 
 /// The layer of so many heads.
 pub(super) fn build(
@@ -81,7 +83,7 @@ struct DotSaved {
     qkv: Buf,
     /// Queries and keys before their norms, with the norms' statistics.
     heads: Vec<(Buf, Buf)>,
-    probabilities: Buf,
+    probabilities: Arc<Buf>,
     context: Buf,
 }
 
@@ -194,7 +196,7 @@ impl Sublayer for DotAttention {
             }
         }
         let mut context = Buf::any(pass.rows() * a);
-        let mut probabilities = Buf::any(if pass.keep { self.heads * pass.rows() * pass.len } else { 0 });
+        let mut probabilities = super::room_for_maps(pass, self.heads, pass.len);
         let inputs = self.inputs(pass, &qkv);
         match state {
             LayerState::Cache(cache) => {
@@ -207,8 +209,12 @@ impl Sublayer for DotAttention {
                 &self.shape(pass, pass.len),
                 &inputs,
                 &mut context,
-                pass.keep.then_some(&mut *probabilities),
+                (!probabilities.is_empty()).then_some(&mut *probabilities),
             ),
+        }
+        let probabilities = Arc::new(probabilities);
+        if pass.map.is_wanted() {
+            pass.reports.add(AttentionMap { heads: self.heads, probabilities: probabilities.clone() });
         }
         let mut out = Buf::any(input.len());
         pass.show(&self.out, &context);
@@ -228,7 +234,8 @@ impl Sublayer for DotAttention {
             <[_; 3]>::try_from(parts).unwrap_or_else(|_| unreachable!("three parts")).map(|(_, _, part)| part);
         let gradients = Gradients { dq, dk, dv, relative: None };
         let inputs = self.inputs(pass, &qkv);
-        attention::backward(&self.shape(pass, pass.len), &inputs, &probabilities, &dcontext, gradients);
+        let maps = (&**probabilities, pass.map.gradient());
+        attention::backward_with_maps(&self.shape(pass, pass.len), &inputs, maps, &dcontext, gradients);
         if let Some(rope) = &self.rope {
             for (first, count) in self.rotated() {
                 let columns = MatMut::with_stride(&mut dqkv[first..], rows, count, width);

@@ -8,12 +8,14 @@ use crate::context::Shared;
 use crate::layer::{Cache, Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Linear, Matrix};
 use crate::params::{Builder, Grads, Init, ParamId, Params};
+use crate::taps::AttentionMap;
 use candle_core::Tensor;
 use lathe_core::Frame;
 use lathe_ops::Precision;
 use lathe_ops::attention::{self, Gradients, Inputs, Mask, Relative, RelativeGradients, Rows, Shape};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::MatMut;
+use std::sync::Arc;
 
 /// The embedded distances [M + T, D], farthest first, which a backbone of relative positions computes once per pass.
 pub struct Distances(pub Buf);
@@ -74,7 +76,7 @@ struct RelativeSaved {
     q: Buf,
     kv: Buf,
     r: Buf,
-    probabilities: Buf,
+    probabilities: Arc<Buf>,
     context: Buf,
 }
 
@@ -140,7 +142,7 @@ impl Sublayer for RelativeAttention {
             LayerState::Cache(cache) => cache.len + pass.len,
             _ => behind + pass.len,
         };
-        let mut probabilities = Buf::any(if pass.keep { self.heads * pass.rows() * keys } else { 0 });
+        let mut probabilities = super::room_for_maps(pass, self.heads, keys);
         let shape = self.shape(pass, keys);
         let r = if let LayerState::Cache(cache) = state {
             let first = cache.append(pass.batch, 2 * a, &kv, 2 * a, 0);
@@ -157,9 +159,14 @@ impl Sublayer for RelativeAttention {
             let r = self.project_distances(pass, keys);
             let (k, v) = self.keys_and_values(keys, &kv);
             let inputs = Inputs { q: queries, k, v, relative: Some(self.relative(pass.params, &r)), padding: None };
-            attention::forward(&shape, &inputs, &mut context, pass.keep.then_some(&mut *probabilities));
+            let kept = (!probabilities.is_empty()).then_some(&mut *probabilities);
+            attention::forward(&shape, &inputs, &mut context, kept);
             r
         };
+        let probabilities = Arc::new(probabilities);
+        if pass.map.is_wanted() {
+            pass.reports.add(AttentionMap { heads: self.heads, probabilities: probabilities.clone() });
+        }
         let mut out = Buf::any(pass.rows() * self.d);
         pass.show(&self.out, &context);
         self.out.forward(pass.params, &context, &mut out);
@@ -184,7 +191,8 @@ impl Sublayer for RelativeAttention {
         let [du, dv_bias] = grads.add_two(self.u, self.v);
         let relative = Some(RelativeGradients { dr: &mut dr, du, dv: dv_bias });
         let gradients = Gradients { dq: MatMut::new(&mut dq, pass.rows(), a), dk, dv, relative };
-        attention::backward(&self.shape(pass, keys), &inputs, &probabilities, &dcontext, gradients);
+        let maps = (&**probabilities, pass.map.gradient());
+        attention::backward_with_maps(&self.shape(pass, keys), &inputs, maps, &dcontext, gradients);
 
         let distances = distances(pass.context.get());
         self.r.backward_params(&distances[distances.len() - keys * self.d..], &dr, grads);
