@@ -164,7 +164,7 @@ pub fn encode_range(
     progress: &TextProgress<'_>,
 ) -> Result<Tokens> {
     let key = key(&[&source.fingerprint()?, &format!("{range:?}"), &tokenizer.json().unwrap_or_default()]);
-    tokens::encode(tokens::Job { source, range, tokenizer, key }, out, progress)
+    tokens::encode(tokens::EncodeJob { source, range, tokenizer, key }, out, progress)
 }
 
 /// What the tokens of the training text depend on, but for what was learnt from it.
