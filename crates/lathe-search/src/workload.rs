@@ -23,7 +23,7 @@ pub enum Mode {
     Infer,
     /// T tokens, one at a time with the cache, from an empty prompt.
     Decode,
-    /// T tokens of a prompt into an empty cache in one pass, logits of the last one alone, as programs that chat need them.
+    /// T tokens of a prompt into an empty cache in one pass, logits of the last one alone, as a chat begins.
     Prompt,
     /// One whole step on random tokens: forward, cross-entropy, backward, AdamW.
     Train,

@@ -4,8 +4,8 @@
 //! that is no white space and one that is. Neither GPT-2's pattern nor words reach across such a place, so that the
 //! tokens of the pieces, one after the other, are those of the whole text.
 //!
-//! Tokenizers that put a mark before a text, as Llama's do, would put one before every piece. For them a piece ends before a
-//! single space between two letters or digits where there is one, and is encoded after the last character of the piece
+//! Tokenizers that put a mark before a text, as Llama's do, would put one before every piece. For them a piece ends before
+//! a single space between two letters or digits where there is one, and is encoded after the last character of the piece
 //! before it, whose tokens are then left out.
 
 use crate::source::{Reader, Source, is_start, read_full};

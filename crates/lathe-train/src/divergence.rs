@@ -6,7 +6,8 @@ use serde::Serialize;
 
 /// KL(p || q) of the softmaxes of two rows of logits, which may be log-probabilities.
 ///
-/// With d = log q - log p up to a constant and e = d - E(d), the mean over p, it is log E(exp e) = log(1 + E(exp e - 1 - e)).
+/// With d = log q - log p up to a constant and e = d - E(d), the mean over p, it is log E(exp e), which is
+/// log(1 + E(exp e - 1 - e)).
 /// No term is negative, so that nothing cancels however little p and q differ, and nothing is left where they do not.
 pub fn kl(p: &[f32], q: &[f32]) -> f64 {
     let highest = p.iter().copied().fold(f32::NEG_INFINITY, f32::max);

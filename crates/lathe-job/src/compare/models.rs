@@ -1,5 +1,5 @@
-//! Two models side by side: how fast, how much memory, how well they predict a text, and how far apart their predictions
-//! are. Latencies are those of one pass of each in turn; peaks of memory are those of a process for each.
+//! Two models side by side: how fast, how much memory, how well they predict a text, and how far apart their
+//! predictions are. Latencies are those of one pass of each in turn; peaks of memory are those of a process for each.
 
 use super::quality::{self, Quality};
 use crate::event::steps;

@@ -1,7 +1,7 @@
 //! How well two models predict the same text, and how far apart their predictions are where they can be compared.
 //!
-//! Each is scored by its own tokens. Predictions are compared where one vocabulary holds all tokens of the other: the text
-//! is cut by the smaller one, both models are given that, and distributions are those over the tokens of both.
+//! Each is scored by its own tokens. Predictions are compared where one vocabulary holds all tokens of the other: the
+//! text is cut by the smaller one, both models are given that, and distributions are those over the tokens of both.
 
 use super::models::{Request, Side};
 use crate::evaluate::{Request as Asked, Subject};

@@ -15,14 +15,14 @@ use std::path::PathBuf;
 #[command(
     name = "compare",
     after_help = "\
-Latencies are those of one pass of each in turn, so that whatever else the machine does hits both; the modes are those of
-`lathe bench`. Peak memory is that of a process for each. speedup and memory_ratio are A's over B's: above 1, B is the faster
-or the smaller one.
+Latencies are those of one pass of each in turn, so that whatever else the machine does hits both; the modes are those
+of `lathe bench`. Peak memory is that of a process for each. speedup and memory_ratio are A's over B's: above 1, B is the
+faster or the smaller one.
 
-With --data both predict the same text, each by its own tokens: compare bits_per_byte wherever these differ. kl is KL(p || q)
-in nats per token, p of A and q of B: how much worse than A itself B tells what A would say. It and same_top, the share of
-places with the same most probable token, are there where one vocabulary holds all tokens of the other, over the tokens that
-both have. Windows are of the shorter max_len, at most 2048 tokens unless --window says so.
+With --data both predict the same text, each by its own tokens: compare bits_per_byte wherever these differ. kl is
+KL(p || q) in nats per token, p of A and q of B: how much worse than A itself B tells what A would say. It and same_top,
+the share of places with the same most probable token, are there where one vocabulary holds all tokens of the other, over
+the tokens that both have. Windows are of the shorter max_len, at most 2048 tokens unless --window says so.
 
 Examples:
   lathe compare mine faster --data test.txt
@@ -92,8 +92,8 @@ fn shown(found: &Outcome) -> String {
     row("tokens", whole(&found.tokens), &|n| grouped(n as u64));
     let (dim, plain) = (DIM.render(), DIM.render_reset());
     let mut text = format!(
-        "A  {}  {dim}{}{plain}\nB  {}  {dim}{}{plain}\n\n{table}\n{}B is {:.2} times as fast as A{} {dim}[{low:.2}, {high:.2}], \
-         {} passes of each in turn{plain}\n",
+        "A  {}  {dim}{}{plain}\nB  {}  {dim}{}{plain}\n\n{table}\n{}B is {:.2} times as fast as A{} \
+         {dim}[{low:.2}, {high:.2}], {} passes of each in turn{plain}\n",
         found.models.a,
         found.layers.a,
         found.models.b,

@@ -23,7 +23,8 @@ tokens, 15 % of all, always the same.
 
 With --against both models are given the same windows, those of DIR, and their predictions are compared at every token
 that is scored: kl is KL(p || q) in nats per token, p of the model it is compared with (DIR2), q of the one that is
-evaluated (DIR): mean, median, 99 % and 99.9 %. same_top is the share of tokens where both have the same most probable one.
+evaluated (DIR): mean, median, 99 % and 99.9 %. same_top is the share of tokens where both
+have the same most probable one.
 
 Examples:
   lathe eval mine --data test.txt

@@ -153,7 +153,9 @@ fn documents_diverge_one_by_one() {
     let place = Place::new();
     let other = place.changed(GPT2, "other", off);
     let data = place.path("documents.txt");
-    std::fs::write(&data, "The first one.\n\nA second document, which is longer than a window of the model can be, so that it is cut.\nAnd more of it, and more, and more of the same.\n\nx y\n").unwrap();
+    let long =
+        "A second document, which is longer than a window of the model can be, so that it is cut.\nAnd more of it.";
+    std::fs::write(&data, format!("The first one.\n\n{long}\n\nx y\n")).unwrap();
     let source = Source::open(&data).unwrap();
     let tokenizer = Tokenizer::load(Path::new(GPT2)).unwrap();
     for window in [32, 10] {

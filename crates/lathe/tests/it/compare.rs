@@ -25,8 +25,8 @@ fn a_prompt_takes_the_memory_of_one_row_of_logits() {
 #[test]
 fn prompts_have_a_profile() {
     let place = Place::new();
-    let space = "[baseline]\nbackbone='gpt2'\nlayers='(sf)x1'\nd_model=8\nheads=2\ninner=16\nvocab=64\nmax_len=16\ntgt_len=16\n\
-                 [[slots]]\nrepeat=2\noptions=['s1','s2','f16']\n";
+    let space = "[baseline]\nbackbone='gpt2'\nlayers='(sf)x1'\nd_model=8\nheads=2\ninner=16\nvocab=64\n\
+                 max_len=16\ntgt_len=16\n[[slots]]\nrepeat=2\noptions=['s1','s2','f16']\n";
     std::fs::write(place.path("space.toml"), space).unwrap();
     let (file, table) = (place.path("space.toml"), place.path("table.json"));
     let flags = ["--mode", "prompt", "--seq", "16", "--fresh", "--out", &table];
