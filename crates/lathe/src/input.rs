@@ -61,6 +61,39 @@ pub fn key_flags(keys: impl IntoIterator<Item = &'static Key>, heading: &'static
     })
 }
 
+/// The flags of a table that were given, with their values.
+pub fn flags_given(keys: impl IntoIterator<Item = &'static Key>, matches: &ArgMatches) -> Vec<(&'static Key, String)> {
+    let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
+    keys.into_iter().filter_map(flag).collect()
+}
+
+/// Makes flags that derive from tables known to clap: `args` of the type adds them to a command, `read` reads them.
+macro_rules! derived_flags {
+    ($flags:ty) => {
+        impl clap::Args for $flags {
+            fn augment_args(command: clap::Command) -> clap::Command {
+                Self::args(command)
+            }
+
+            fn augment_args_for_update(command: clap::Command) -> clap::Command {
+                Self::args(command)
+            }
+        }
+
+        impl clap::FromArgMatches for $flags {
+            fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+                Ok(Self::read(matches))
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+                *self = Self::read(matches);
+                Ok(())
+            }
+        }
+    };
+}
+pub(crate) use derived_flags;
+
 impl ModelKeys {
     /// Whether no flag was given.
     pub fn is_empty(&self) -> bool {
@@ -71,29 +104,19 @@ impl ModelKeys {
     pub fn given(&self) -> Result<Vec<Given>> {
         given(&self.flags)
     }
-}
 
-impl clap::FromArgMatches for ModelKeys {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
-        Ok(Self { flags: REGISTRY.keys().filter_map(flag).collect() })
+    /// Those that were given.
+    pub fn read(matches: &ArgMatches) -> Self {
+        Self { flags: flags_given(REGISTRY.keys(), matches) }
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for ModelKeys {
-    fn augment_args(command: Command) -> Command {
+    /// Adds the flags to a command.
+    pub fn args(command: Command) -> Command {
         command.args(key_flags(REGISTRY.keys(), "Model (over the file's, or without one)"))
     }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
 }
+
+derived_flags!(ModelKeys);
 
 impl ModelArgs {
     /// Reads the model.
@@ -118,26 +141,15 @@ impl ModelArgs {
         }
         Ok(model)
     }
-}
 
-impl clap::FromArgMatches for ModelArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self { name: matches.get_one("model").cloned(), keys: ModelKeys::from_arg_matches(matches)? })
+    fn read(matches: &ArgMatches) -> Self {
+        Self { name: matches.get_one("model").cloned(), keys: ModelKeys::read(matches) }
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for ModelArgs {
-    fn augment_args(command: Command) -> Command {
+    fn args(command: Command) -> Command {
         let model = Arg::new("model").value_name("MODEL").help("Model file (TOML), model folder or shipped name");
-        ModelKeys::augment_args(command.arg(model))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
+        ModelKeys::args(command.arg(model))
     }
 }
+
+derived_flags!(ModelArgs);

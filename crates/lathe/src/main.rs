@@ -14,6 +14,7 @@ use lathe_ops::allocator::Counting;
 #[cfg(target_os = "linux")]
 use lathe_ops::allocator::Mapped;
 use mimalloc::MiMalloc;
+use output::ERROR;
 use std::process::ExitCode;
 
 /// Gives large blocks back to the system at once, and counts them, for the profiler.
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let text = hints::describe(&error, hints::leaf(&command, &matches));
-            output::tell(format_args!("{}error:{} {text}", output::ERROR.render(), output::ERROR.render_reset()));
+            output::tell(format_args!("{ERROR}error:{ERROR:#} {text}"));
             ExitCode::from(if input::is_usage(&error) { 2 } else { 1 })
         }
     }

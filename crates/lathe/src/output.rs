@@ -106,7 +106,7 @@ impl std::fmt::Display for Table {
                 .collect();
             let line = cells.join("  ");
             match i {
-                0 => writeln!(f, "{}{}{}", BOLD.render(), line.trim_end(), BOLD.render_reset())?,
+                0 => writeln!(f, "{BOLD}{}{BOLD:#}", line.trim_end())?,
                 _ => writeln!(f, "{}", line.trim_end())?,
             }
         }

@@ -34,7 +34,7 @@ pub fn line(model: &Model, setting: &Setting) -> String {
             0 => String::new(),
             _ => BARS[((cost * BARS.len() as u128).div_ceil(most) as usize).clamp(1, BARS.len()) - 1].to_string(),
         };
-        format!("{}{letter}{bar}{}", style.render(), style.render_reset())
+        format!("{style}{letter}{bar}{style:#}")
     };
     let drawn: Vec<String> = model.blocks.iter().zip(&costs).map(draw).collect();
     if drawn.len() <= MAX_DRAWN {

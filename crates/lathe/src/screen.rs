@@ -34,7 +34,7 @@ impl Screen {
     fn show(&mut self, event: Event<'_>) {
         match event {
             Event::Stage { number, of, what } => {
-                self.bar.say(&format!("{}[{number}/{of}]{} {what}", BOLD.render(), BOLD.render_reset()));
+                self.bar.say(&format!("{BOLD}[{number}/{of}]{BOLD:#} {what}"));
             }
             Event::Part(what) => self.bar.say(&format!("      {what}")),
             Event::Steps { what, note, done, total } => self.bar.steps(what, note, done, total),

@@ -149,17 +149,15 @@ fn table(model: &Model, setting: &Setting, counts: &Counts) -> String {
         false => String::new(),
     };
     format!(
-        "{}\n{}  {}\n{}{}, width {}, vocabulary {}; batch {}, {} tokens{memory}{}\n\n{table}\nweights {} in f32; every cluster of the output evaluated: {} FLOPs\n",
+        "{}\n{}  {}\n{DIM}{}, width {}, vocabulary {}; batch {}, {} tokens{memory}{DIM:#}\n\n{table}\nweights {} in f32; every cluster of the output evaluated: {} FLOPs\n",
         picture::line(model, setting),
         model.layers(),
         format_args!("({} blocks)", model.blocks.len()),
-        DIM.render(),
         frame.backbone.key(),
         frame.d_model,
         grouped(frame.vocab),
         setting.batch,
         setting.tgt_len,
-        DIM.render_reset(),
         bytes(counts.weight_bytes()),
         short(counts.blocks.flops + counts.output_full_flops),
     )

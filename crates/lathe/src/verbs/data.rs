@@ -193,18 +193,18 @@ impl Data {
 
     fn report(&self, document: &DataReport) -> Result<String> {
         let mut out = String::new();
-        let title = |out: &mut String, text: &str| writeln!(out, "{}{text}{}", BOLD.render(), BOLD.render_reset());
+        let title = |out: &mut String, text: &str| writeln!(out, "{BOLD}{text}{BOLD:#}");
         title(&mut out, "text")?;
         for (files, what) in [(&document.files, "train"), (&document.valid_files, "valid")] {
             for file in files.iter().take(FILES) {
-                writeln!(out, "  {}  {}{}{}", file.name, DIM.render(), bytes(file.bytes.into()), DIM.render_reset())?;
+                writeln!(out, "  {}  {DIM}{}{DIM:#}", file.name, bytes(file.bytes.into()))?;
             }
             if files.len() > FILES {
                 writeln!(out, "  and {} more files to {what} with", files.len() - FILES)?;
             }
         }
         let shown = document.beginning.escape_debug().to_string().replace("\\n", "\n  ").replace("\\\"", "\"");
-        writeln!(out, "\n  {}{}{} ...\n", DIM.render(), shown.replace("\\'", "'").trim_end(), DIM.render_reset())?;
+        writeln!(out, "\n  {DIM}{}{DIM:#} ...\n", shown.replace("\\'", "'").trim_end())?;
 
         let learnt = match document.trained_on_bytes {
             0 => String::new(),
@@ -252,17 +252,8 @@ impl Data {
             table.row([format!("  {}", token.token), token.id.to_string(), grouped(token.count), share]);
         }
         write!(out, "{table}")?;
-        let examples = document
-            .examples
-            .iter()
-            .map(|example| format!("{:?}{}={}{}", example.text, DIM.render(), example.id, DIM.render_reset()));
-        writeln!(
-            out,
-            "\n{}begins with{} {} ...",
-            BOLD.render(),
-            BOLD.render_reset(),
-            examples.collect::<Vec<_>>().join(" ")
-        )?;
+        let examples = document.examples.iter().map(|example| format!("{:?}{DIM}={}{DIM:#}", example.text, example.id));
+        writeln!(out, "\n{BOLD}begins with{BOLD:#} {} ...", examples.collect::<Vec<_>>().join(" "))?;
         if let Some(kept) = &document.out {
             writeln!(out, "kept in {kept}")?;
         }

@@ -148,10 +148,8 @@ impl std::fmt::Display for Shown<'_> {
         let [low, high] = self.0.speedup_interval;
         writeln!(
             f,
-            "\n{}{:.2} times as fast{} [{low:.2}, {high:.2}], measured side by side{}",
-            BOLD.render(),
+            "\n{BOLD}{:.2} times as fast{BOLD:#} [{low:.2}, {high:.2}], measured side by side{}",
             self.0.speedup,
-            BOLD.render_reset(),
             if self.0.target_met { "" } else { "; the target was missed" }
         )?;
         if let (Some(baseline), Some(found)) = (&self.0.baseline.valid, &self.0.found.valid) {
@@ -170,6 +168,6 @@ impl std::fmt::Display for Shown<'_> {
         if let Some(repeated) = &self.0.repeated {
             writeln!(f, "{repeated}")?;
         }
-        writeln!(f, "{}{:.0} s; the report is {}{}", DIM.render(), self.0.seconds, self.0.report, DIM.render_reset())
+        writeln!(f, "{DIM}{:.0} s; the report is {}{DIM:#}", self.0.seconds, self.0.report)
     }
 }

@@ -76,15 +76,7 @@ const MOST_ROWS: usize = 40;
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let machine = &self.0.machine;
-        writeln!(
-            f,
-            "{}{}{}, {} threads, {}",
-            BOLD.render(),
-            machine.cpu,
-            BOLD.render_reset(),
-            machine.threads,
-            self.0.workload
-        )?;
+        writeln!(f, "{BOLD}{}{BOLD:#}, {} threads, {}", machine.cpu, machine.threads, self.0.workload)?;
         if self.0.blocks.len() <= MOST_ROWS {
             self.every_block(f)?;
         } else {
@@ -158,12 +150,6 @@ impl Shown<'_> {
             ]);
         }
         write!(f, "{rows}")?;
-        writeln!(
-            f,
-            "{}{} blocks; --json has each with all its times{}",
-            DIM.render(),
-            self.0.blocks.len(),
-            DIM.render_reset()
-        )
+        writeln!(f, "{DIM}{} blocks; --json has each with all its times{DIM:#}", self.0.blocks.len())
     }
 }

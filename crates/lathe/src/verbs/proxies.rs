@@ -5,7 +5,7 @@ use crate::input::{self, Usage};
 use crate::output::{self, Table, grouped};
 use crate::screen;
 use anyhow::{Context, Result};
-use clap::{ArgMatches, Command, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Command, Parser, Subcommand};
 use lathe_core::model::Key;
 use lathe_job::audit::{self, Models, Request};
 use lathe_job::train;
@@ -73,27 +73,17 @@ struct Audit {
 /// The flags of a training run.
 struct RunFlags(Vec<(&'static Key, String)>);
 
-impl FromArgMatches for RunFlags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
-        Ok(Self(settings::KEYS.iter().filter_map(flag).collect()))
+impl RunFlags {
+    fn read(matches: &ArgMatches) -> Self {
+        Self(input::flags_given(settings::KEYS, matches))
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for RunFlags {
-    fn augment_args(command: Command) -> Command {
+    fn args(command: Command) -> Command {
         command.args(input::key_flags(settings::KEYS, "Training (with --space; seed with --table too)"))
     }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
 }
+
+input::derived_flags!(RunFlags);
 
 /// Why `all` is not all of them.
 const NOTE: &str = "proxies that need data are not part of `all` for a table: name them in --proxies to run each model";

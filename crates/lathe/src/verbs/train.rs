@@ -5,7 +5,7 @@ use crate::input::{self, Usage};
 use crate::output::{self, BOLD, DIM, Table, grouped};
 use crate::screen::{self, short};
 use anyhow::Result;
-use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser};
+use clap::{Arg, ArgMatches, Command, Parser};
 use lathe_core::model::Key;
 use lathe_job::train::{self, DEFAULT_MODEL, Request};
 use lathe_train::evaluate::Evaluation;
@@ -58,37 +58,27 @@ impl Flags {
     }
 }
 
-impl FromArgMatches for Flags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
-        Ok(Self {
+impl Flags {
+    fn read(matches: &ArgMatches) -> Self {
+        Self {
             model: matches.get_one("model").cloned(),
-            settings: settings::KEYS.iter().filter_map(flag).collect(),
-            keys: input::ModelKeys::from_arg_matches(matches)?,
-        })
+            settings: input::flags_given(settings::KEYS, matches),
+            keys: input::ModelKeys::read(matches),
+        }
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for Flags {
-    fn augment_args(command: Command) -> Command {
+    fn args(command: Command) -> Command {
         let model = Arg::new("model")
             .long("model")
             .value_name("MODEL")
             .help(format!("model file, model folder or shipped name [{DEFAULT_MODEL}, or init's]"))
             .help_heading("Run (over the run file's)");
         let flags = input::key_flags(settings::KEYS, "Run (over the run file's)");
-        input::ModelKeys::augment_args(command.arg(model).args(flags))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
+        input::ModelKeys::args(command.arg(model).args(flags))
     }
 }
+
+input::derived_flags!(Flags);
 
 impl Action for Train {
     fn run(self, json: bool) -> Result<()> {

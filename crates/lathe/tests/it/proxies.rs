@@ -105,7 +105,7 @@ fn wrong_tables_and_flags_are_told() {
     audit(&["--table", &number], 1, "number.csv: row 2, column d_model: found `wide`; expected a whole number");
     audit(&["--table", "nowhere.csv"], 1, "nowhere.csv");
     audit(&["--table", TABLE, "--proxies", "snap"], 2, "proxies: found `snap`; expected all, decoder_params");
-    audit(&["--table", TABLE, "--proxies", "partial_training"], 2, "found no training");
+    audit(&["--table", TABLE, "--proxies", "partial_training"], 2, "--space, --data and --train-k train models");
     audit(&["--table", TABLE, "--steps", "5"], 2, "--steps: found it beside --table");
     audit(&["--space", "proxies_small", "--train-k", "4"], 2, "--out is missing");
     audit(&["--space", "proxies_small"], 2, "--train-k");

@@ -4,7 +4,7 @@ use crate::input::{self, Usage};
 use crate::output::{self, BOLD, DIM, Table};
 use crate::screen;
 use anyhow::{Context, Result};
-use clap::{Arg, ArgMatches, Command, FromArgMatches, Parser, ValueEnum};
+use clap::{Arg, ArgMatches, Command, Parser, ValueEnum};
 use lathe_core::model::Key;
 use lathe_job::differentiable::{self, Request};
 use lathe_job::train;
@@ -146,20 +146,12 @@ fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(|key| !WITHOUT_MEANING.contains(&key.name))
 }
 
-impl FromArgMatches for TrainingFlags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let flag = |key: &'static Key| Some((key, matches.get_one::<String>(key.name)?.clone()));
-        Ok(Self { settings: keys().filter_map(flag).collect() })
+impl TrainingFlags {
+    fn read(matches: &ArgMatches) -> Self {
+        Self { settings: input::flags_given(keys(), matches) }
     }
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for TrainingFlags {
-    fn augment_args(command: Command) -> Command {
+    fn args(command: Command) -> Command {
         let flags = input::key_flags(KEYS, "Training of the weights");
         let known = |arg: &Arg| keys().any(|key| key.name == arg.get_id().as_str());
         // The papers use the balance loss only when they train what was found.
@@ -170,11 +162,9 @@ impl clap::Args for TrainingFlags {
         });
         command.args(flags)
     }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
 }
+
+input::derived_flags!(TrainingFlags);
 
 impl Differentiable {
     pub fn run(self, json: bool) -> Result<()> {

@@ -116,7 +116,7 @@ impl std::fmt::Display for Shown<'_> {
         }
         write!(f, "{rows}")?;
         if step > 1 {
-            writeln!(f, "{}one in {step} of {} points{}", DIM.render(), self.0.frontier.len(), DIM.render_reset())?;
+            writeln!(f, "{DIM}one in {step} of {} points{DIM:#}", self.0.frontier.len())?;
         }
         writeln!(f, "\nAgainst the baseline with fewer layers, at equal proxy quality or better:")?;
         let mut rows = Table::new(&["layers", "decoder", "ms", "MB", "latency saved", "memory saved"], 1);
@@ -137,11 +137,9 @@ impl std::fmt::Display for Shown<'_> {
         }
         writeln!(
             f,
-            "\n{}{} evaluated, {} on the frontier{}, {:.0} s. {}/report.html shows them",
-            BOLD.render(),
+            "\n{BOLD}{} evaluated, {} on the frontier{BOLD:#}, {:.0} s. {}/report.html shows them",
             self.0.evaluated,
             self.0.frontier.len(),
-            BOLD.render_reset(),
             self.0.seconds,
             self.0.out
         )
