@@ -104,9 +104,7 @@ impl ModelKeys {
     pub fn given(&self) -> Result<Vec<Given>> {
         given(&self.flags)
     }
-}
 
-impl ModelKeys {
     /// Those that were given.
     pub fn read(matches: &ArgMatches) -> Self {
         Self { flags: flags_given(REGISTRY.keys(), matches) }
@@ -126,7 +124,7 @@ impl ModelArgs {
         let mut model = match &self.name {
             Some(name) => spec(name, &REGISTRY)?,
             None if self.keys.is_empty() => {
-                return Err(Usage("no model: give a file, a model folder, a GGUF file, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
+                return Err(Usage("no model: give a file, a model folder, a shipped name (`lathe models` lists them), or --backbone, --layers, --d-model and --vocab".into()).into());
             }
             None => Spec::default(),
         };
@@ -143,9 +141,7 @@ impl ModelArgs {
         }
         Ok(model)
     }
-}
 
-impl ModelArgs {
     fn read(matches: &ArgMatches) -> Self {
         Self { name: matches.get_one("model").cloned(), keys: ModelKeys::read(matches) }
     }
