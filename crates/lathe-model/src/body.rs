@@ -3,11 +3,11 @@
 
 use crate::build::{self, BuildBackbone};
 use crate::context::{Context, Reports};
+use crate::embedding::EmbeddingTable;
 use crate::head::{Head, Top};
 use crate::layer::{LayerState, Pass, Stream};
-use crate::objective::Objective;
-use crate::embedding::EmbeddingTable;
 use crate::linear::Matrix;
+use crate::objective::Objective;
 use crate::observe::{Observation, Observe};
 use crate::params::{Builder, Grads, ParamId, Params, Place};
 use crate::stack::{Mixture, SlotSaved, Stack, pack};

@@ -105,7 +105,8 @@ pub struct EmbeddingTable {
 impl EmbeddingTable {
     /// Its matrices, and how they lie.
     pub fn matrices(&self) -> impl Iterator<Item = (ParamId, Place)> + use<> {
-        let rows = |outputs: usize, inputs: usize| Place { count: 1, inputs, outputs, layout: Layout::OutIn, exact: false };
+        let rows =
+            |outputs: usize, inputs: usize| Place { count: 1, inputs, outputs, layout: Layout::OutIn, exact: false };
         let projection = self.projection.map(|projection| (projection, rows(self.model_width, self.width)));
         std::iter::once((self.weight, rows(self.count, self.width))).chain(projection)
     }

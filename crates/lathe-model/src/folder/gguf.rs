@@ -1,15 +1,17 @@
 //! GGUF files as models: one file in place of a folder.
 //!
-//! What its keys mean and what its tensors are called is for the backbone to say, in its [`GgufForm`]. Tensors are decoded
-//! when they are read: floats stay what they are, and quantised weights become f32, which loses nothing.
+//! What its keys mean and what its tensors are called is for the backbone to say, in its [`GgufForm`]. Floats stay what they
+//! are. Quantised matrices become integers with the same codes and scales: Q4_0 is `int4_g32`, Q8_0 is `int8_g32`, and so
+//! on. Only the scales of types named `_K`, which are products of two numbers, are rounded to f16.
 
 use super::config::{ConfigReader, Json};
 use super::{FolderError, readable};
 use crate::{Network, Param, build};
 use lathe_core::model::Value;
 use lathe_core::{Backbone, Error, MAX_BLOCKS, Model, Registry};
-use lathe_gguf::{Form, Gguf, TensorType};
-use lathe_ops::storage::{Bf16, F16};
+use lathe_gguf::{Form, Gguf, Groups, TensorType, Unpacked};
+use lathe_ops::integers::{Activations, Format, Integers};
+use lathe_ops::storage::{Bf16, F16, Storage};
 use rayon::prelude::*;
 use serde_json::Map;
 use std::collections::HashSet;
@@ -21,6 +23,8 @@ type Result<T, E = FolderError> = std::result::Result<T, E>;
 const ARCHITECTURE: &str = "general.architecture";
 /// Values that a thread decodes at a time, about.
 const PIECE: usize = 1 << 16;
+/// The largest number of f16.
+const LARGEST: f32 = 65504.0;
 
 /// How the models of a backbone stand in GGUF files.
 pub trait GgufForm: Sync {
@@ -29,7 +33,7 @@ pub trait GgufForm: Sync {
     /// The model of a file of such an architecture; the reader has the file's keys, under their whole names.
     fn read(&self, architecture: &str, file: &mut Gguf, reader: &mut ConfigReader<'_>) -> lathe_core::Result<()>;
     /// Which tensor a parameter is.
-    fn tensor(&self, param: &str, file: &Gguf) -> Option<Place>;
+    fn tensor(&self, param: &str, file: &Gguf) -> Option<GgufTensor>;
     /// Whether a file may hold a tensor that no parameter is.
     fn is_needless(&self, _tensor: &str) -> bool {
         false
@@ -38,7 +42,7 @@ pub trait GgufForm: Sync {
 
 /// Where a file has a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct GgufTensor {
     /// The tensor's name.
     pub name: String,
     /// How its values lie there.
@@ -135,7 +139,7 @@ pub(super) fn load_as(path: &Path, model: Model) -> Result<Network> {
 }
 
 /// An error unless there is a tensor of a parameter's shape.
-fn check(file: &Gguf, place: &Place, param: &Param) -> Result<()> {
+fn check(file: &Gguf, place: &GgufTensor, param: &Param) -> Result<()> {
     let mut expected = param.shape.clone();
     if place.order == Order::Transposed {
         expected.reverse();
@@ -158,22 +162,96 @@ fn check(file: &Gguf, place: &Place, param: &Param) -> Result<()> {
 }
 
 /// Gives a parameter the values of a tensor that was checked, all of which must be finite.
-fn fill(file: &mut Gguf, place: &Place, param: &mut Param) -> Result<()> {
+fn fill(file: &mut Gguf, place: &GgufTensor, param: &mut Param) -> Result<()> {
     let bytes = file.bytes(&place.name)?;
     let info = file.tensor(&place.name).expect("it was checked");
+    let not_finite = |index: usize, found: f32| FolderError::NotFinite {
+        file: file.path().into(),
+        tensor: readable(&place.name),
+        index,
+        found,
+    };
+    let width = if info.shape.len() > 1 { info.shape[info.shape.len() - 1] } else { 1 };
+    if let (Form::Groups(groups), Some(matrix)) = (&info.kind.form, param.place())
+        && (matrix.count, matrix.exact) == (1, false)
+    {
+        let codes = Codes::unpack(info.kind, groups, &bytes, width);
+        let sides = || codes.scales.iter().zip(&codes.offsets);
+        if let Some(i) = sides().position(|(scale, offset)| !scale.is_finite() || !offset.is_finite()) {
+            let found = if codes.scales[i].is_finite() { codes.offsets[i] } else { codes.scales[i] };
+            return Err(not_finite(i * groups.size, found));
+        }
+        // What f16 cannot hold stays f32; no model that was trained has such weights.
+        if sides().all(|(scale, offset)| scale.abs().max(offset.abs()) <= LARGEST) {
+            param.set_integers(vec![codes.integers(groups, place.order, width)]);
+            param.set_activations(Activations::Int8);
+            return Ok(());
+        }
+    }
     let values = decode(info.kind, &bytes, param.count());
     if let Some(index) = values.par_iter().position_first(|value| !value.is_finite()) {
-        let (tensor, found) = (readable(&place.name), values[index]);
-        return Err(FolderError::NotFinite { file: file.path().into(), tensor, index, found });
+        return Err(not_finite(index, values[index]));
     }
-    let width = if info.shape.len() > 1 { info.shape[info.shape.len() - 1] } else { 1 };
     let values = place.order.undo(values, width);
     match info.kind.form {
-        Form::F16 => param.fill(&F16, lathe_ops::storage::Storage::encode(&F16, &values)),
-        Form::Bf16 => param.fill(&Bf16, lathe_ops::storage::Storage::encode(&Bf16, &values)),
+        Form::F16 => param.fill(&F16, F16.encode(&values)),
+        Form::Bf16 => param.fill(&Bf16, Bf16.encode(&values)),
         _ => param.set_data(values),
     }
     Ok(())
+}
+
+/// A quantised matrix unpacked: a byte for each code, and scale and offset of each group.
+struct Codes {
+    codes: Vec<u8>,
+    scales: Vec<f32>,
+    offsets: Vec<f32>,
+}
+
+impl Codes {
+    /// Of rows of a width, on all threads.
+    fn unpack(kind: &TensorType, groups: &Groups, bytes: &[u8], width: usize) -> Self {
+        let count = bytes.len() / kind.bytes * kind.values;
+        let sides = vec![0.0; count / groups.size];
+        let mut all = Self { codes: vec![0; count], scales: sides.clone(), offsets: sides };
+        let rows = bytes.par_chunks(kind.bytes_of(width)).zip(all.codes.par_chunks_mut(width));
+        let sides = all.scales.par_chunks_mut(width / groups.size).zip(all.offsets.par_chunks_mut(width / groups.size));
+        rows.zip(sides).for_each(|((bytes, codes), (scales, offsets))| {
+            let mut unpacked = Unpacked::default();
+            let each = kind.values / groups.size;
+            for (i, block) in bytes.chunks_exact(kind.bytes).enumerate() {
+                groups.unpack(block, &mut unpacked);
+                codes[i * kind.values..][..kind.values].copy_from_slice(&unpacked.codes[..kind.values]);
+                scales[i * each..][..each].copy_from_slice(&unpacked.scales[..each]);
+                offsets[i * each..][..each].copy_from_slice(&unpacked.offsets[..each]);
+            }
+        });
+        all
+    }
+
+    /// The matrix [outputs, inputs], which is what a transposed parameter's is too.
+    fn integers(mut self, groups: &Groups, order: Order, width: usize) -> Integers {
+        let format = format(groups);
+        let outputs = self.codes.len() / width;
+        if let Order::Pairs(_) = order {
+            self.codes = order.undo(self.codes, width);
+            self.scales = order.undo(self.scales, width / groups.size);
+            self.offsets = order.undo(self.offsets, width / groups.size);
+        }
+        if groups.symmetric {
+            // Zero is the code in the middle, which more bits move.
+            let shift = format.middle() - (1 << (groups.bits - 1));
+            self.codes.iter_mut().for_each(|code| *code += shift);
+            self.offsets.clear();
+        }
+        Integers::from_codes(format, outputs, width, &self.codes, &self.scales, &self.offsets)
+    }
+}
+
+/// The format of a type's codes: as many bits, or the next that there are.
+fn format(groups: &Groups) -> Format {
+    let bits = groups.bits.next_multiple_of(2);
+    Format::new(bits, Some(groups.size), !groups.symmetric).expect("4, 6 or 8 bits in groups of 16 or 32")
 }
 
 /// The values of a tensor's bytes, on all threads.
@@ -208,6 +286,25 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_type_has_a_format() {
+        let found = lathe_gguf::TYPES.iter().filter_map(|kind| match &kind.form {
+            Form::Groups(groups) => Some((kind.name, format(groups).key())),
+            _ => None,
+        });
+        let expected = [
+            ("Q8_0", "int8_g32"),
+            ("Q4_0", "int4_g32"),
+            ("Q4_1", "int4_g32_offset"),
+            ("Q5_0", "int6_g32"),
+            ("Q5_1", "int6_g32_offset"),
+            ("Q4_K", "int4_g32_offset"),
+            ("Q5_K", "int6_g32_offset"),
+            ("Q6_K", "int6_g16"),
+        ];
+        assert!(found.eq(expected.map(|(name, key)| (name, key.to_string()))));
+    }
 
     #[test]
     fn orders_are_undone() {

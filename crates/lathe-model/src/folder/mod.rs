@@ -15,7 +15,7 @@ mod tensors;
 mod weights;
 
 pub use config::{ConfigReader, Json, Uniform, uniform};
-pub use gguf::{GgufForm, Order, Place};
+pub use gguf::{GgufForm, GgufTensor, Order};
 pub use lathe_gguf::is_gguf;
 pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensors};
 pub use weights::weight_bytes;

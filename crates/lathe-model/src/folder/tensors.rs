@@ -265,8 +265,7 @@ pub(super) fn write_tensors_with(
     let infos = tensors.iter().map(|tensor| {
         let start = end;
         end += tensor.values.bytes();
-        let info =
-            TensorInfo { dtype: tensor.values.dtype(), shape: tensor.shape.clone(), data_offsets: (start, end) };
+        let info = TensorInfo { dtype: tensor.values.dtype(), shape: tensor.shape.clone(), data_offsets: (start, end) };
         (tensor.name.clone(), info)
     });
     // transformers reads only files that say which framework's tensors they hold.

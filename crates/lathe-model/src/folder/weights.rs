@@ -1,7 +1,7 @@
 //! The weights of a folder: one file of tensors, or several that an index names.
 
-use super::tensors::{MAX_HEADER, TensorFile};
 use super::integers::IntegerTensors;
+use super::tensors::{MAX_HEADER, TensorFile};
 use super::{FolderError, WEIGHTS};
 use crate::Param;
 use serde::Deserialize;

@@ -68,7 +68,9 @@ impl Grid {
                     Self::between(format, low * factor, high * factor)
                 });
                 let errors = grids.map(|grid| (grid.error(values, importance), grid));
-                errors.min_by(|a, b| a.0.total_cmp(&b.0)).map_or_else(|| Self::between(format, low, high), |best| best.1)
+                errors
+                    .min_by(|a, b| a.0.total_cmp(&b.0))
+                    .map_or_else(|| Self::between(format, low, high), |best| best.1)
             }
         }
     }

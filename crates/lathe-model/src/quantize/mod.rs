@@ -104,7 +104,8 @@ pub fn plainly(network: &mut Network, settings: &Settings) {
     let ranges: Vec<_> = (0..settings.slots.len()).map(|slot| network.slot(slot).params).collect();
     for (at, param) in network.params_mut().enumerate() {
         let slot = ranges.iter().position(|range| range.contains(&at));
-        let format = slot.map_or_else(|| settings.output.filter(|_| !blocks.contains(&at)), |slot| settings.slots[slot]);
+        let format =
+            slot.map_or_else(|| settings.output.filter(|_| !blocks.contains(&at)), |slot| settings.slots[slot]);
         if let Some(format) = format {
             round(param, format, settings, |_| None);
         }

@@ -5,8 +5,8 @@ use lathe_model::blocks::BLOCKS;
 use lathe_model::derive::{self, Origin};
 use lathe_model::{BlockBench, Grads, Input, Mixture, Network, REGISTRY, SuperNet, Targets, Training, count, folder};
 use lathe_ops::buffer::Buf;
-use lathe_ops::loss::IGNORE;
 use lathe_ops::integers::{Activations, FORMATS};
+use lathe_ops::loss::IGNORE;
 use lathe_ops::storage::STORAGES;
 
 const VOCAB: u32 = 11;

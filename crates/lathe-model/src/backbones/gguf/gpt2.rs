@@ -1,7 +1,7 @@
 //! GPT-2 in GGUF files, where matrices are [out, in].
 
 use super::{frame, tensor};
-use crate::folder::{ConfigReader, GgufForm, Order, Place};
+use crate::folder::{ConfigReader, GgufForm, GgufTensor, Order};
 use lathe_core::model::Value;
 use lathe_core::{Activation, Error, Result};
 use lathe_gguf::Gguf;
@@ -42,9 +42,9 @@ impl GgufForm for Gpt2 {
         }
     }
 
-    fn tensor(&self, param: &str, _: &Gguf) -> Option<Place> {
+    fn tensor(&self, param: &str, _: &Gguf) -> Option<GgufTensor> {
         let name = tensor(param, "transformer.h.", WHOLES, PARTS)?;
         let matrix = name.starts_with("blk.") && name.ends_with(".weight") && !name.ends_with("_norm.weight");
-        Some(Place { name, order: if matrix { Order::Transposed } else { Order::Same } })
+        Some(GgufTensor { name, order: if matrix { Order::Transposed } else { Order::Same } })
     }
 }

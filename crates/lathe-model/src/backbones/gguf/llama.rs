@@ -2,7 +2,7 @@
 //! weights, in which rotary positions turn neighbours; those of the others stand as in transformers.
 
 use super::{frame, tensor};
-use crate::folder::{ConfigReader, GgufForm, Json, Order, Place};
+use crate::folder::{ConfigReader, GgufForm, GgufTensor, Json, Order};
 use lathe_core::model::Value;
 use lathe_core::{Activation, Error, Result};
 use lathe_gguf::Gguf;
@@ -71,7 +71,7 @@ impl GgufForm for Llama {
         }
     }
 
-    fn tensor(&self, param: &str, file: &Gguf) -> Option<Place> {
+    fn tensor(&self, param: &str, file: &Gguf) -> Option<GgufTensor> {
         let name = tensor(param, "model.layers.", WHOLES, PARTS)?;
         let architecture = file.get("general.architecture").and_then(lathe_gguf::Value::text).unwrap_or_default();
         let turned = [".attn_q.", ".attn_k."].iter().any(|part| name.contains(part));
@@ -79,7 +79,7 @@ impl GgufForm for Llama {
             true => Order::Pairs(width(architecture, file)?),
             false => Order::Same,
         };
-        Some(Place { name, order })
+        Some(GgufTensor { name, order })
     }
 
     fn is_needless(&self, tensor: &str) -> bool {
