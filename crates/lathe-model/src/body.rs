@@ -306,7 +306,7 @@ impl Body {
         let mut run = Run::new(self, frame, params, input, state.position, None);
         run.context.insert(Observe);
         let reports = Reports::default();
-        self.hidden(&run, &reports, state, |_| Mixture::Hard(0));
+        self.hidden(&run, &reports, state, |_| Mixture::Hard(0), &Taps::NONE);
         Observation::of(&reports)
     }
 

@@ -30,7 +30,7 @@ pub use encoding::{Encoding, Padded};
 pub use lathe_core::Fault as Error;
 pub use prepare::{DataSpec, FileSummary, Prepared, Summary, encode_range, encode_source, prepare};
 pub use pruned::{Pruned, renumber_ids};
-pub use source::{BUILTIN_MB, Source};
+pub use source::{BUILTIN_MB, Source, fingerprint};
 pub use specials::Specials;
 pub use tokenizer::{Hf, Tokenizer, TokenizerSpec};
 pub use tokens::{Header, Tokens};

@@ -129,7 +129,7 @@ impl Source {
 }
 
 /// Path, size and time of the last change of a file.
-pub(crate) fn fingerprint(path: &Path) -> Result<String> {
+pub fn fingerprint(path: &Path) -> Result<String> {
     let path = path.canonicalize().map_err(Error::io(path))?;
     let found = path.metadata().map_err(Error::io(&path))?;
     let changed = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());

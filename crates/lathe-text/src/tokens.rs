@@ -40,7 +40,7 @@ pub struct Header {
     /// Bytes of each token.
     width: u32,
     /// What the file was made from.
-    pub(crate) key: String,
+    pub key: String,
 }
 
 /// A token file, open for reading. Clones share it.

@@ -10,7 +10,7 @@ use crate::{At, Context, Error, Event, Result, Watch, input};
 use lathe_core::{Model, Setting};
 use lathe_model::{count, folder};
 use lathe_search::profile::cpu;
-use lathe_search::workload::{Job, Mode, Workload};
+use lathe_search::workload::{Mode, Pass, Workload};
 use lathe_train::divergence::Spread;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ impl Side {
         self.folder.as_deref().filter(|_| workload.mode != Mode::Train)
     }
 
-    fn job(&self, workload: &Workload, seed: u64) -> Result<Job> {
+    fn job(&self, workload: &Workload, seed: u64) -> Result<Pass> {
         let model = workload.model(&self.model).map_err(Error::from).at(&self.name)?;
         Ok(match self.weights(workload) {
             Some(folder) => workload.passes(folder::load_as(folder, model)?, seed),

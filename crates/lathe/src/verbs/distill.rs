@@ -46,7 +46,7 @@ pub struct Distill {
     flags: Flags,
 }
 
-/// The flags that stand for the keys of a run, of its table [distill], and of the student's model.
+/// The flags that stand for the keys of a run, of its table `[distill]`, and of the student's model.
 struct Flags {
     student: Option<String>,
     settings: Vec<(&'static Key, String)>,

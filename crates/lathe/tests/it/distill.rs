@@ -46,8 +46,8 @@ fn bytes(folder: &str, name: &str) -> Vec<u8> {
 /// The last record of a run's steps.
 fn last_record(folder: &str) -> serde_json::Value {
     let text = String::from_utf8(bytes(folder, "metrics.jsonl")).expect("UTF-8");
-    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("whole lines"));
-    lines.filter(|line| line.get("loss").is_some()).last().expect("a step")
+    let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("whole lines"));
+    lines.rfind(|line| line.get("loss").is_some()).expect("a step")
 }
 
 /// Takes away what a run wrote after a step.
