@@ -32,8 +32,8 @@ pub mod pareto;
 mod plot;
 pub mod profile;
 pub mod profiler;
-pub mod quantize;
 pub mod prune;
+pub mod quantize;
 pub mod store;
 pub mod train;
 

@@ -1,15 +1,15 @@
 //! A trained model with weights of fewer bits: made, judged and measured.
 
-use crate::optimize::measure_trained;
 use crate::held_out::{HeldOut, TextRequest};
+use crate::optimize::measure_trained;
 use crate::{Context, Error, Event, Result, Watch};
 use lathe_model::quantize::{self, Range, Settings, Tuning};
 use lathe_model::{Input, Network, Targets, folder};
 use lathe_ops::integers::{Activations, Format};
-use lathe_train::data::Tokenizer;
-use lathe_train::evaluate::Evaluation;
 use lathe_search::profile::cpu;
 use lathe_search::workload::{Mode, Workload};
+use lathe_train::data::Tokenizer;
+use lathe_train::evaluate::Evaluation;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,17 +1,17 @@
 //! Parameters by name, their gradients, and how they are made.
 
 use crate::linear::Layout;
+use fnv::FnvHasher;
 use lathe_ops::gemm::Mat;
 use lathe_ops::integers::{Activations, Format, Integers};
-use fnv::FnvHasher;
 use lathe_ops::storage::{F32, Storage};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::hash::Hasher;
+use std::sync::Arc;
 
 /// A parameter: a named array of numbers.
 #[derive(Clone)]

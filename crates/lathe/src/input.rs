@@ -147,7 +147,8 @@ impl ModelArgs {
     }
 
     fn args(command: Command) -> Command {
-        let model = Arg::new("model").value_name("MODEL").help("Model file (TOML), model folder, GGUF file or shipped name");
+        let model =
+            Arg::new("model").value_name("MODEL").help("Model file (TOML), model folder, GGUF file or shipped name");
         ModelKeys::args(command.arg(model))
     }
 }
