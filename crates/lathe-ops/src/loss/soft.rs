@@ -1,7 +1,7 @@
 //! Losses of logits against those of a teacher, in place: logits go in, their gradient comes out. With z the logits, t the
 //! teacher's, p = softmax(t / T) and q = softmax(z / T):
 //!
-//! - cross-entropy: -log softmax(z)[target]
+//! - cross-entropy: `-log softmax(z)[target]`
 //! - KL (Hinton et al., 2015): T^2 sum p (log p - log q), with the gradient T (q - p)
 //! - squared error (Ba and Caruana, 2014): the mean of (z - t)^2 over the vocabulary
 //!

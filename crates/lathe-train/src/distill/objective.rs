@@ -11,7 +11,7 @@ use lathe_ops::loss::states::{self, Maps, Measure};
 use std::cell::RefCell;
 
 /// The names of terms in records.
-pub const NAMES: [&str; 5] = ["ce", "kl", "mse", "hidden", "attention"];
+pub const NAMES: [&str; 5] = ["ce", "kl", "mse", "hidden", "attention_maps"];
 const HIDDEN: usize = 3;
 const ATTENTION: usize = 4;
 

@@ -23,8 +23,8 @@ settings! {
     ce: f64 = 0.0, WEIGHT, "weight of the cross-entropy with the text itself [0]";
     hidden: f64 = 0.0, WEIGHT, "weight of the error of hidden states, a mean over the layers that learn from one [0]";
     hidden_loss: String = "relative", KeyKind::Word, "error of hidden states: relative (to the teacher's square, by token) or mse [relative]";
-    attention: f64 = 0.0, WEIGHT, "weight of KL(teacher || student) of attention maps, a mean over heads and layers [0]";
-    map: String = "", KeyKind::Word, "which layer learns from which, STUDENT:TEACHER with commas between, 0 for the embedding [evenly spaced]";
+    attention_maps: f64 = 0.0, WEIGHT, "weight of KL(teacher || student) of attention maps, a mean over heads and layers [0]";
+    layer_map: String = "", KeyKind::Word, "which layer learns from which, STUDENT:TEACHER with commas between, 0 for the embedding [evenly spaced]";
     transfer: String = "joint", KeyKind::Word, "joint (all at once), progressive (layer by layer, then the logits) or blocks (each block alone, from the teacher's input to its output) [joint]";
     layer_share: f64 = 0.5, KeyKind::Real(0.0, 1.0), "progressive: share of the steps that go to the layers, as many to each [0.5]";
     earlier: f64 = 0.0, KeyKind::Real(0.0, 1.0 + f64::EPSILON), "progressive: learning rate of the layers below, as a share; 0 freezes them [0]";
@@ -86,16 +86,16 @@ impl Distill {
         if self.teacher.is_empty() {
             return Err(Error::value("teacher", "nothing", "a model folder with weights"));
         }
-        let inside = self.hidden > 0.0 || self.attention > 0.0;
+        let inside = self.hidden > 0.0 || self.attention_maps > 0.0;
         match transfer {
             Transfer::Joint if !inside && !self.has_logit_terms() && self.ce == 0.0 => {
-                return Err(Error::value("kl", 0, "a weight above 0 here or for mse, ce, hidden or attention"));
+                return Err(Error::value("kl", 0, "a weight above 0 here or for mse, ce, hidden or attention_maps"));
             }
             Transfer::Progressive if !inside => {
                 return Err(Error::value(
                     "hidden",
                     0,
-                    "a weight above 0 here or for attention, where transfer is progressive",
+                    "a weight above 0 here or for attention_maps, where transfer is progressive",
                 ));
             }
             _ => {}
@@ -108,7 +108,7 @@ impl Distill {
             if self.kl == 0.0 {
                 return wrong("kl", "0".into(), "a weight above 0, where logits are kept");
             }
-            for (key, weight) in [("mse", self.mse), ("hidden", self.hidden), ("attention", self.attention)] {
+            for (key, weight) in [("mse", self.mse), ("hidden", self.hidden), ("attention_maps", self.attention_maps)] {
                 if weight > 0.0 {
                     return wrong(
                         key,
@@ -135,14 +135,14 @@ impl Distill {
     pub fn pairs(&self) -> Result<Vec<(usize, usize)>> {
         let wrong = || {
             let expected = "STUDENT:TEACHER, with commas between and students in order, as in `1:2,2:4`";
-            Error::value("map", format!("`{}`", lathe_core::shorten(&self.map)), expected)
+            Error::value("layer_map", format!("`{}`", lathe_core::shorten(&self.layer_map)), expected)
         };
         let pair = |text: &str| {
             let (student, teacher) = text.split_once(':').ok_or_else(wrong)?;
             let number = |text: &str| text.trim().parse::<u16>().map(usize::from).map_err(|_| wrong());
             Ok((number(student)?, number(teacher)?))
         };
-        let texts = self.map.split(',').filter(|_| !self.map.is_empty());
+        let texts = self.layer_map.split(',').filter(|_| !self.layer_map.is_empty());
         let pairs = texts.map(pair).collect::<Result<Vec<_>>>()?;
         match pairs.is_sorted_by(|a, b| a.0 < b.0) {
             true => Ok(pairs),
@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        let distill = parse("teacher = 'big'\nkl = 0.5\ntemperature = 2.0\nmap = '0:0,1:3, 2:6'\nhidden = 1").unwrap();
+        let distill =
+            parse("teacher = 'big'\nkl = 0.5\ntemperature = 2.0\nlayer_map = '0:0,1:3, 2:6'\nhidden = 1").unwrap();
         assert_eq!(distill.pairs().unwrap(), [(0, 0), (1, 3), (2, 6)]);
         let written = distill.to_toml();
         assert_eq!(parse(written.trim_start().strip_prefix("[distill]").unwrap()).unwrap(), distill);
@@ -205,8 +206,8 @@ mod tests {
             ("kl = 1", "teacher"),
             ("teacher = 'a'\nkl = 0", "kl"),
             ("teacher = 'a'\ntemperature = 0", "temperature"),
-            ("teacher = 'a'\nmap = '1:2,1:3'", "map"),
-            ("teacher = 'a'\nmap = '1-2'", "map"),
+            ("teacher = 'a'\nlayer_map = '1:2,1:3'", "layer_map"),
+            ("teacher = 'a'\nlayer_map = '1-2'", "layer_map"),
             ("teacher = 'a'\ntransfer = 'slow'", "transfer"),
             ("teacher = 'a'\ntransfer = 'progressive'", "hidden"),
             ("teacher = 'a'\nhidden_loss = 'cosine'", "hidden_loss"),

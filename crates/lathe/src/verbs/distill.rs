@@ -25,7 +25,7 @@ reads what the teacher reads: the tokenizer is the teacher's. DIR gets what `lat
 on with --resume, to the same bits.
 
 What is learnt is a sum of terms, each with its weight: --kl (by default the only one), --mse and --ce of predicted tokens,
---hidden of hidden states, --attention of attention maps. Layers learn from layers that are evenly spaced unless --map says
+--hidden of hidden states, --attention-maps of attention maps. Layers learn from layers that are evenly spaced unless --layer-map says
 otherwise, and through learnt projections where widths differ. --transfer progressive teaches layer by layer, then the
 logits; --transfer blocks teaches each block alone to give the teacher's output for the teacher's input, all in one pass,
 and leaves embedding and output as they are.
@@ -33,7 +33,7 @@ and leaves embedding and output as they are.
 Examples:
   lathe distill --teacher big --layers '(sf)x4' --inherit true --data my.txt --steps 1000 --out half
   lathe distill --teacher big --student small.toml --data my.txt --kl 0.5 --ce 0.5 --temperature 2 --out small
-  lathe distill --teacher big --student pruned --data my.txt --hidden 1 --map 1:3,2:6 --out recovered
+  lathe distill --teacher big --student pruned --data my.txt --hidden 1 --layer-map 1:3,2:6 --out recovered
   lathe distill --teacher big --student pruned --data my.txt --transfer blocks --lr 0.0003 --out local
   lathe distill --teacher big --student pruned --data my.txt --cache-logits 32 --steps 5000 --out longer
   lathe distill --resume longer"
@@ -46,7 +46,7 @@ pub struct Distill {
     flags: Flags,
 }
 
-/// The flags that stand for the keys of a run, of its table [distill], and of the student's model.
+/// The flags that stand for the keys of a run, of its table `[distill]`, and of the student's model.
 struct Flags {
     student: Option<String>,
     settings: Vec<(&'static Key, String)>,

@@ -46,8 +46,8 @@ fn bytes(folder: &str, name: &str) -> Vec<u8> {
 /// The last record of a run's steps.
 fn last_record(folder: &str) -> serde_json::Value {
     let text = String::from_utf8(bytes(folder, "metrics.jsonl")).expect("UTF-8");
-    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("whole lines"));
-    lines.filter(|line| line.get("loss").is_some()).last().expect("a step")
+    let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("whole lines"));
+    lines.rfind(|line| line.get("loss").is_some()).expect("a step")
 }
 
 /// Takes away what a run wrote after a step.
@@ -74,16 +74,17 @@ fn every_way_ends_with_the_same_bits_after_a_stop() {
     let ways = [
         (0, half, "", "ce kl"),
         (0, half, "--kl 0.5 --ce 0.5 --mse 0.1 --temperature 2 --accumulate 2 --dropout 0.1", "ce kl mse"),
-        (0, narrow, "--hidden 1 --attention 1 --map 1:1,2:4", "attention ce hidden kl"),
+        (0, narrow, "--hidden 1 --attention-maps 1 --layer-map 1:1,2:4", "attention_maps ce hidden kl"),
         (0, narrow, "--kl 0 --hidden 1 --hidden-loss mse", "hidden"),
-        (0, narrow, "--transfer progressive --hidden 1 --attention 0.5", "ce kl"),
+        (0, narrow, "--transfer progressive --hidden 1 --attention-maps 0.5", "ce kl"),
         (0, half, "--transfer progressive --hidden 1 --earlier 0.1 --kl 0", "hidden"),
+        (0, half, "--transfer progressive --hidden 1 --layer-map 0:0,1:2,2:4", "ce kl"),
         (0, half, "--transfer blocks", "hidden"),
         (0, "--layers (s1f8)x4", "--transfer blocks", "hidden"),
         (0, half, "--cache-logits 4", "ce kl"),
-        (1, "--layers (sf)x1", "--hidden 1 --attention 1 --accumulate 2", "attention ce hidden kl"),
+        (1, "--layers (sf)x1", "--hidden 1 --attention-maps 1 --accumulate 2", "attention_maps ce hidden kl"),
         (1, "--layers (s1f)x2 --inherit true", "--transfer blocks", "hidden"),
-        (2, narrow, "--hidden 1 --attention 1", "attention ce hidden kl"),
+        (2, narrow, "--hidden 1 --attention-maps 1", "attention_maps ce hidden kl"),
         (2, half, "--cache-logits 8 --ce 0.5", "ce kl"),
     ];
     for (i, (teacher, student, how, terms)) in ways.into_iter().enumerate() {
@@ -112,7 +113,7 @@ fn a_killed_run_ends_with_the_same_bits() {
     let teacher = folder.teacher("teacher", XL);
     let (whole, killed) = (folder.path("whole"), folder.path("killed"));
     let args = |out: &str| {
-        let how = "--layers (sf)x1 --d-model 8 --dropout 0.1 --hidden 1 --attention 1 --accumulate 2 --keep 2";
+        let how = "--layers (sf)x1 --d-model 8 --dropout 0.1 --hidden 1 --attention-maps 1 --accumulate 2 --keep 2";
         let run = "--data builtin:0.02 --steps 24 --batch 4 --checkpoint-every 3 --eval-every 7";
         format!("distill --teacher {teacher} {how} {run} --out {out}")
     };
@@ -156,6 +157,15 @@ fn students_come_near_their_teacher() {
     assert_eq!(same["teacher"]["loss"], evaluated["loss"]);
     let difference = same["valid"]["loss"].as_f64().expect("a number") - evaluated["loss"].as_f64().expect("a number");
     assert!(difference.abs() < 0.02, "{difference}");
+    // Both as bf16, as large models come.
+    let stored = folder.path("bf16");
+    let mut network = lathe_model::folder::load(Path::new(&teacher), &lathe_model::REGISTRY).expect("a model");
+    network.set_storage(&lathe_ops::storage::Bf16);
+    lathe_model::folder::save(&network, Path::new(&stored)).expect("a folder");
+    let out = folder.path("of_bf16");
+    let args = format!("distill --teacher {stored} --student {stored} {RUN} --lr 1e-9 --out {out}");
+    let loss = json(&words(&args))["loss"].as_f64().expect("a number");
+    assert!(loss.abs() < 1e-6, "{loss}");
     let out = folder.path("half");
     let args = format!("distill --teacher {teacher} --layers (sf)x2 --lr 0.01 {RUN} --out {out}");
     json(&words(&args));
@@ -241,15 +251,15 @@ fn what_cannot_be_learnt_is_told() {
         (format!("--teacher {xl} {half} --cache-logits 4"), "--cache-logits"),
         (format!("--teacher {teacher} {half} --max-len 32"), "--seq"),
         (format!("--teacher {teacher} {half} --kl 0"), "kl"),
-        (format!("--teacher {teacher} {half} --hidden 1 --map 1:9"), "--map"),
-        (format!("--teacher {teacher} {half} --hidden 1 --map 2"), "map"),
+        (format!("--teacher {teacher} {half} --hidden 1 --layer-map 1:9"), "--layer-map"),
+        (format!("--teacher {teacher} {half} --hidden 1 --layer-map 2"), "layer_map"),
         (format!("--teacher {teacher} {half} --transfer slowly"), "transfer"),
         (format!("--teacher {teacher} {half} --transfer progressive"), "hidden"),
         (format!("--teacher {teacher} {half} --transfer blocks --d-model 8"), "--d-model"),
-        (format!("--teacher {teacher} {half} --transfer blocks --map 1:3,2:1"), "--map"),
+        (format!("--teacher {teacher} {half} --transfer blocks --layer-map 1:3,2:1"), "--layer-map"),
         (format!("--teacher {teacher} {half} --cache-logits 4 --hidden 1"), "hidden"),
         (format!("--teacher {teacher} {half} --temperature 0"), "temperature"),
-        (format!("--teacher {teacher} --layers ff --attention 1"), "--attention"),
+        (format!("--teacher {teacher} --layers ff --attention-maps 1"), "--attention-maps"),
         (format!("--teacher {teacher} --student {teacher} --inherit true"), "--inherit"),
         (format!("--resume {teacher} --kl 1"), "--resume"),
     ] {
