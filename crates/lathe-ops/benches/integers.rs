@@ -1,5 +1,5 @@
 //! Products with integer weights beside those of f32 and bf16: `cargo bench -p lathe-ops --bench integers`. All take turns,
-//! and what is shown is the median of many rounds. `LATHE_CPU` caps the instructions, `RAYON_NUM_THREADS` the threads.
+//! and what is shown is the lower quartile of many rounds. `LATHE_CPU` caps the instructions, `RAYON_NUM_THREADS` the threads.
 //!
 //! Decoding goes through as many matrices as a model of 400 MB of f32 has, so that weights come from memory; GB/s are of
 //! the bytes that a format takes, and beside them stands how fast as many bytes are just read. Prompts use one matrix again and
@@ -52,7 +52,8 @@ fn kinds(inputs: usize, outputs: usize, copies: usize) -> Vec<(String, usize, Ve
     if Precision::Bf16.warning().is_none() {
         add("bf16".into(), 2 * plain, &|| Weights::Packed(Packed::with_precision(w.t(), Precision::Bf16)));
     }
-    for &(key, activations) in FORMATS {
+    let only = std::env::args().nth(2);
+    for &(key, activations) in FORMATS.iter().filter(|(key, _)| only.as_deref().is_none_or(|only| only == *key)) {
         let quantized = Integers::quantize(Format::parse(key).expect("a format"), w);
         let name = if activations == Activations::Float { format!("{key} by f32") } else { key.into() };
         add(name, quantized.bytes(), &|| Weights::Integers(quantized.clone(), activations));
@@ -60,20 +61,36 @@ fn kinds(inputs: usize, outputs: usize, copies: usize) -> Vec<(String, usize, Ve
     kinds
 }
 
-/// Seconds of each work, the median of rounds in which all take turns for about so long each.
-fn medians(seconds: f64, works: &mut [Box<dyn FnMut() + '_>]) -> Vec<f64> {
+/// Seconds so far: of the processor where there is one thread, so that other programs do not count, or of the clock.
+#[cfg(target_os = "linux")]
+fn seconds() -> f64 {
+    let which = if rayon::current_num_threads() == 1 { libc::CLOCK_PROCESS_CPUTIME_ID } else { libc::CLOCK_MONOTONIC };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the time and nothing else.
+    unsafe { libc::clock_gettime(which, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+#[cfg(not(target_os = "linux"))]
+fn seconds() -> f64 {
+    static BEGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    BEGIN.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
+/// Seconds of each work: the lower quartile of rounds in which all take turns, for about so long each.
+fn quartiles(limit: f64, works: &mut [Box<dyn FnMut() + '_>]) -> Vec<f64> {
     let mut times = vec![Vec::new(); works.len()];
     works.iter_mut().for_each(|work| work());
     let begin = Instant::now();
-    while times[0].len() < 7 || begin.elapsed().as_secs_f64() < seconds * works.len() as f64 {
+    while times[0].len() < 9 || begin.elapsed().as_secs_f64() < limit * works.len() as f64 {
         for (work, times) in works.iter_mut().zip(&mut times) {
-            let start = Instant::now();
+            let start = seconds();
             work();
-            times.push(start.elapsed().as_secs_f64());
+            times.push(seconds() - start);
         }
     }
     times.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
-    times.iter().map(|times| times[times.len() / 2]).collect()
+    times.iter().map(|times| times[times.len() / 4]).collect()
 }
 
 /// Reads bytes on all threads.
@@ -105,7 +122,7 @@ fn decode(inputs: usize, outputs: usize) {
         let plain = &plain[..copies * bytes / 8];
         works.push(Box::new(move || read(plain)));
     }
-    let times = medians(0.3, &mut works);
+    let times = quartiles(0.3, &mut works);
     for (i, (name, bytes, _)) in kinds.iter().enumerate() {
         let (time, read) = (times[2 * i] / copies as f64, times[2 * i + 1] / copies as f64);
         println!(
@@ -118,6 +135,9 @@ fn decode(inputs: usize, outputs: usize) {
     }
 }
 
+/// How often a prompt's product is computed at a turn.
+const TIMES: usize = 10;
+
 fn prompt(m: usize, inputs: usize, outputs: usize) {
     let kinds = kinds(inputs, outputs, 1);
     let x: Vec<f32> = (0..m * inputs).map(|i| (i * 31 % 17) as f32 - 8.0).collect();
@@ -125,12 +145,14 @@ fn prompt(m: usize, inputs: usize, outputs: usize) {
     for (_, _, weights) in &kinds {
         let (x, mut c) = (&x, vec![0.0; m * outputs]);
         works.push(Box::new(move || {
-            gemm(MatMut::new(&mut c, m, outputs), Mat::new(x, m, inputs), weights[0].right(), false);
+            for _ in 0..TIMES {
+                gemm(MatMut::new(&mut c, m, outputs), Mat::new(x, m, inputs), weights[0].right(), false);
+            }
         }));
     }
-    let times = medians(0.15, &mut works);
+    let times = quartiles(0.15, &mut works);
     for ((name, ..), time) in kinds.iter().zip(&times) {
-        let rate = 2.0 * (m * inputs * outputs) as f64 / time / 1e9;
+        let rate = 2.0 * (TIMES * m * inputs * outputs) as f64 / time / 1e9;
         println!("{m:>5} {inputs:>5} {outputs:>6} {name:>16}  {rate:>8.0} GOP/s  {:>6.3} of f32", time / times[0]);
     }
 }
@@ -156,7 +178,7 @@ fn peak() -> Option<f64> {
         black_box(rayon::broadcast(|_| unsafe { dots(black_box(1)) }));
     };
     cpu::vnni().then(|| {
-        let time = medians(0.3, &mut [Box::new(rounds)])[0];
+        let time = quartiles(0.3, &mut [Box::new(rounds)])[0];
         (rayon::current_num_threads() * STEPS * 12 * 128) as f64 / time / 1e9
     })
 }

@@ -146,6 +146,18 @@ impl<'a> MatMut<'a> {
         }
     }
 
+    /// Asks for the cache lines of all rows, which will be written.
+    pub(crate) fn fetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for row in 0..self.rows {
+            for col in (0..self.cols).step_by(16) {
+                let place = self.data.wrapping_add(row * self.stride + col);
+                // SAFETY: a hint, which every x86-64 CPU has, and which may point anywhere.
+                unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(place.cast()) };
+            }
+        }
+    }
+
     /// A block of the matrix.
     pub fn block(&mut self, row: usize, col: usize, rows: usize, cols: usize) -> MatMut<'_> {
         assert!(row + rows <= self.rows && col + cols <= self.cols);
@@ -174,7 +186,7 @@ impl<'a> MatMut<'a> {
     }
 
     /// Where the matrix begins and how far its rows are apart, for a kernel.
-    pub(super) fn raw(&mut self) -> (*mut f32, usize) {
+    pub(crate) fn raw(&mut self) -> (*mut f32, usize) {
         (self.data, self.stride)
     }
 

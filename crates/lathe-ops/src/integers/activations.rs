@@ -8,14 +8,24 @@
 
 use super::Format;
 use super::panels::{BLOCK, Lines};
-use crate::gemm::Mat;
+use crate::gemm::{Mat, row_panels};
+use crate::parallel;
 use crate::simd::{simd, sum};
-use crate::{parallel, team};
 use std::sync::Mutex;
 
 /// The most inputs whose products with codes are summed as one whole number, which has 32 bits: 255 * 127 for each.
 /// Longer rows that have one scale are rounded in groups of so many.
 const LONGEST: usize = 1 << 16;
+
+/// Inputs that are rounded together.
+fn span(format: Format) -> usize {
+    format.group().unwrap_or(LONGEST)
+}
+
+/// Groups of a row of activations.
+pub(super) fn groups(format: Format, inputs: usize) -> usize {
+    inputs.div_ceil(span(format))
+}
 
 /// What activations are for a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +35,12 @@ pub(super) enum Kind {
     /// i16, of four neighbours the first, third, second and fourth.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Words,
+    /// i8, in order, for tiles.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Tiles,
+    /// i8, of up to so many rows at a time, as many as [`row_panels`] says: four of the first, four of the second, and so on.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Panels(usize),
     /// f32, in order, not rounded.
     Floats,
 }
@@ -32,7 +48,7 @@ pub(super) enum Kind {
 impl Kind {
     pub fn bytes(self) -> usize {
         match self {
-            Self::Bytes => 1,
+            Self::Bytes | Self::Tiles | Self::Panels(_) => 1,
             Self::Words => 2,
             Self::Floats => 4,
         }
@@ -99,8 +115,7 @@ impl Drop for Memory {
 impl Data {
     fn fill(&mut self, a: Mat<'_>, format: Format, kind: Kind, threads: usize) {
         let (rows, inputs) = (a.rows(), a.cols());
-        let span = format.group().unwrap_or(LONGEST);
-        let groups = inputs.div_ceil(span);
+        let (span, groups) = (span(format), groups(format, inputs));
         // Tiles have a depth of 64, and 16 rows, of which the last may be anything. An odd number of cache lines keeps
         // neighbouring rows from competing for the same places of the cache.
         let stride = inputs.div_ceil(64) * 64;
@@ -116,26 +131,31 @@ impl Data {
         if bytes * groups == 0 {
             return;
         }
-        let lines = self.lines.bytes_mut()[..rows * bytes].chunks_exact_mut(bytes);
-        let parts = lines.zip(self.sides.chunks_exact_mut(groups)).enumerate();
-        let fill = |(r, (line, sides)): (usize, (&mut [u8], &mut [Side]))| {
-            let copy: Vec<f32>;
-            let row = if a.row_major() {
-                a.row(r, 0, inputs)
-            } else {
-                copy = (0..inputs).map(|i| a.at(r, i)).collect();
-                &copy
-            };
-            fill_row(row, kind, span, middle, line, sides);
+        let fill = |(first, lines, sides): (usize, &mut [u8], &mut [Side])| {
+            for (r, (line, sides)) in lines.chunks_exact_mut(bytes).zip(sides.chunks_exact_mut(groups)).enumerate() {
+                let copy: Vec<f32>;
+                let row = if a.row_major() {
+                    a.row(first + r, 0, inputs)
+                } else {
+                    copy = (0..inputs).map(|i| a.at(first + r, i)).collect();
+                    &copy
+                };
+                fill_row(row, kind, span, middle, line, sides);
+            }
+            if let Kind::Panels(_) = kind {
+                interleave(lines, stride);
+            }
         };
+        let most = if let Kind::Panels(most) = kind { most } else { 8 };
+        let (mut lines, mut sides) = (&mut self.lines.bytes_mut()[..rows * bytes], &mut self.sides[..rows * groups]);
+        let parts = row_panels(rows, most).map(|(first, rows)| {
+            let part = (first, lines.split_off_mut(..rows * bytes), sides.split_off_mut(..rows * groups));
+            (part.0, part.1.expect("so many rows"), part.2.expect("so many rows"))
+        });
         if threads == 1 || rows * inputs < 1 << 15 {
             return parts.for_each(fill);
         }
-        let mut parts: Vec<_> = parts.collect();
-        let piece = rows.div_ceil(4 * team::threads());
-        parallel::each(parts.chunks_mut(piece).collect(), |_, piece| {
-            piece.iter_mut().for_each(|(r, (line, sides))| fill((*r, (&mut **line, &mut **sides))));
-        });
+        parallel::each(parts.collect(), |_, part| fill(part));
     }
 
     /// The bytes of a row and of those behind it.
@@ -207,6 +227,17 @@ simd! {
             sum += i32::from(rounded as i8);
         }
         sum
+    }
+}
+
+/// Turns rows into four bytes of each in turn.
+fn interleave(lines: &mut [u8], stride: usize) {
+    let copy = lines.to_vec();
+    let rows = lines.len() / stride;
+    let (quads, from) = (lines.as_chunks_mut::<4>().0, copy.as_chunks::<4>().0);
+    for r in 0..rows {
+        let row = &from[r * stride / 4..][..stride / 4];
+        quads[r..].iter_mut().step_by(rows).zip(row).for_each(|(to, from)| *to = *from);
     }
 }
 

@@ -4,7 +4,7 @@
 //! 32 bits. Products of codes of 6 and 4 bits are summed in 16 bits first: two lines of 2 * 63 * 127 each, or four
 //! of 2 * 15 * 127, are below 2^15.
 
-use super::kernel::{Lane, Numbers, Task};
+use super::kernel::{Numbers, Place, Task};
 use super::panels::{self, BLOCK, LANES, LINE};
 use std::arch::x86_64::*;
 
@@ -14,24 +14,24 @@ pub(super) const ROWS: usize = 4;
 /// Up to 4 rows by one panel, of activations as words where codes have 8 bits, and as bytes where they have fewer.
 ///
 /// # Safety
-/// The CPU must have AVX2, FMA and F16C, and the task and `out` must hold what so many rows need.
+/// The CPU must have AVX2, FMA and F16C, and the task and the place must hold what so many rows need.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn run(rows: usize, task: &Task<'_>, out: &mut [Lane]) {
+pub(super) unsafe fn run(rows: usize, task: &Task<'_>, place: &Place<'_>) {
     // SAFETY: the caller's.
     unsafe {
         match (task.bits, rows) {
-            (4, 1) => rows_of::<4, 1>(task, out),
-            (4, 2) => rows_of::<4, 2>(task, out),
-            (4, 3) => rows_of::<4, 3>(task, out),
-            (4, 4) => rows_of::<4, 4>(task, out),
-            (6, 1) => rows_of::<6, 1>(task, out),
-            (6, 2) => rows_of::<6, 2>(task, out),
-            (6, 3) => rows_of::<6, 3>(task, out),
-            (6, 4) => rows_of::<6, 4>(task, out),
-            (_, 1) => rows_of::<8, 1>(task, out),
-            (_, 2) => rows_of::<8, 2>(task, out),
-            (_, 3) => rows_of::<8, 3>(task, out),
-            (_, 4) => rows_of::<8, 4>(task, out),
+            (4, 1) => rows_of::<4, 1>(task, place),
+            (4, 2) => rows_of::<4, 2>(task, place),
+            (4, 3) => rows_of::<4, 3>(task, place),
+            (4, 4) => rows_of::<4, 4>(task, place),
+            (6, 1) => rows_of::<6, 1>(task, place),
+            (6, 2) => rows_of::<6, 2>(task, place),
+            (6, 3) => rows_of::<6, 3>(task, place),
+            (6, 4) => rows_of::<6, 4>(task, place),
+            (_, 1) => rows_of::<8, 1>(task, place),
+            (_, 2) => rows_of::<8, 2>(task, place),
+            (_, 3) => rows_of::<8, 3>(task, place),
+            (_, 4) => rows_of::<8, 4>(task, place),
             _ => unreachable!("a task has no more rows than its kernel"),
         }
     }
@@ -41,7 +41,7 @@ pub(super) unsafe fn run(rows: usize, task: &Task<'_>, out: &mut [Lane]) {
 type Halves<T> = [T; 2];
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn rows_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, out: &mut [Lane]) {
+unsafe fn rows_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, place: &Place<'_>) {
     let size = panels::block_bytes(BITS);
     let blocks = task.codes.len() / size;
     let width = if BITS == 8 { 2 } else { 1 };
@@ -72,8 +72,10 @@ unsafe fn rows_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, out: &mut
             }
         }
         for r in 0..ROWS {
-            _mm256_storeu_ps(out[r].as_mut_ptr(), results[r][0]);
-            _mm256_storeu_ps(out[r].as_mut_ptr().add(8), results[r][1]);
+            let mut out = [0.0; LANES];
+            _mm256_storeu_ps(out.as_mut_ptr(), results[r][0]);
+            _mm256_storeu_ps(out.as_mut_ptr().add(8), results[r][1]);
+            place.store(r, &out);
         }
     }
 }

@@ -1,22 +1,25 @@
 //! Products of integer weights with activations that are not rounded: codes become f32 in registers, and the products
 //! of a group are summed before its scale multiplies them.
 
-use super::kernel::{Lane, Task};
+use super::kernel::{Lane, Place, Task};
 use super::panels::{self, BLOCK, LANES};
 use crate::simd::{fma, simd};
 
 /// The most rows of a task.
 pub(super) const ROWS: usize = 4;
 
-/// Computes the results of so many rows.
-pub(super) fn task(rows: usize, middle: u8, task: &Task<'_>, out: &mut [Lane]) {
-    match rows {
+/// Computes the results of as many rows as C has.
+pub(super) fn task(middle: u8, task: &Task<'_>, place: &Place<'_>) {
+    let mut out = [Lane::default(); ROWS];
+    let out = &mut out;
+    match place.rows() {
         1 => one(middle, task, out),
         2 => two(middle, task, out),
         3 => three(middle, task, out),
         4 => four(middle, task, out),
         _ => unreachable!("a task has at most {ROWS} rows"),
     }
+    out.iter().enumerate().take(place.rows()).for_each(|(r, out)| place.store(r, out));
 }
 
 simd! {

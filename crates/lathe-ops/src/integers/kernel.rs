@@ -10,7 +10,9 @@ use super::panels::{self, BLOCK, LANES};
 use super::{Integers, Sides};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{self, Level};
+use crate::gemm::MatMut;
 use crate::storage::f16;
+use std::marker::PhantomData;
 
 /// A kernel.
 pub(super) struct Kernel {
@@ -19,11 +21,71 @@ pub(super) struct Kernel {
     /// What it takes activations as.
     pub kind: Kind,
     /// Computes a task of so many rows.
-    run: unsafe fn(usize, &Task<'_>, &mut [Lane]),
+    run: unsafe fn(usize, &Task<'_>, &Place<'_>),
 }
 
 /// The results of a row for a panel.
 pub(super) type Lane = [f32; LANES];
+
+/// Where results go: a part of C whose first column is that of an output inside a panel, and whose last one may be.
+pub(super) struct Place<'a> {
+    c: *mut f32,
+    stride: usize,
+    rows: usize,
+    /// The first output of the panel that C has.
+    lane: usize,
+    cols: usize,
+    accumulate: bool,
+    owner: PhantomData<&'a mut f32>,
+}
+
+impl<'a> Place<'a> {
+    pub fn new(mut c: MatMut<'a>, lane: usize, accumulate: bool) -> Self {
+        assert!(lane < LANES && lane + c.cols() <= 2 * LANES);
+        let (rows, cols, (pointer, stride)) = (c.rows(), c.cols(), c.raw());
+        Self { c: pointer, stride, rows, lane, cols, accumulate, owner: PhantomData }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// One of the rows.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> Place<'_> {
+        assert!(row < self.rows);
+        Place { c: self.c.wrapping_add(row * self.stride), rows: 1, ..*self }
+    }
+
+    /// For a panel (0 or 1): where its first output would be in the first row, how far rows are apart, and which outputs
+    /// there are.
+    #[inline(always)]
+    pub fn lines(&self, panel: usize) -> (*mut f32, usize, u16) {
+        let mask = (((1u64 << self.cols) - 1) << self.lane) >> (panel * LANES);
+        (self.c.wrapping_add(panel * LANES).wrapping_sub(self.lane), self.stride, mask as u16)
+    }
+
+    /// Whether results are added to what is there.
+    #[inline(always)]
+    pub fn accumulate(&self) -> bool {
+        self.accumulate
+    }
+
+    /// Stores or adds the results of a row for the first panel.
+    pub fn store(&self, row: usize, results: &Lane) {
+        assert!(row < self.rows);
+        let (c, stride, mask) = self.lines(0);
+        for (lane, result) in results.iter().enumerate().filter(|(lane, _)| mask >> lane & 1 == 1) {
+            // SAFETY: C has this row and this output, and is borrowed uniquely.
+            unsafe {
+                let c = c.wrapping_add(row * stride + lane);
+                *c = if self.accumulate { *c + result } else { *result };
+            }
+        }
+    }
+}
 
 /// One row or more of activations by one panel, or by two, of which all follow one another.
 pub(super) struct Task<'a> {
@@ -58,6 +120,19 @@ impl Task<'_> {
             Numbers::Groups(numbers) => numbers.len(),
         };
         assert!(numbers >= panels * self.numbers_of_panel() * LANES);
+    }
+
+    /// One of the rows.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> Task<'_> {
+        Task { sides: &self.sides[row * self.x_groups..], x: &[], ..*self }
+    }
+
+    /// Goes on to the rows behind so many.
+    pub fn skip(&mut self, rows: usize) {
+        self.x = self.x.get(rows * self.stride * self.kind.bytes()..).unwrap_or_default();
+        self.sides = self.sides.get(rows * self.x_groups..).unwrap_or_default();
     }
 
     /// What goes with a group of a row of activations.
@@ -125,12 +200,12 @@ pub(super) fn best(bits: u32) -> &'static Kernel {
 }
 
 impl Kernel {
-    /// Computes the results of so many rows.
-    pub fn task(&self, rows: usize, task: &Task<'_>, out: &mut [Lane]) {
-        assert!((1..=self.rows).contains(&rows) && out.len() >= rows);
-        task.check(rows, 1);
+    /// Computes the results of as many rows as C has.
+    pub fn task(&self, task: &Task<'_>, place: &Place<'_>) {
+        assert!((1..=self.rows).contains(&place.rows));
+        task.check(place.rows, 1);
         // SAFETY: the CPU can run this kernel, since `best` chose it; the task holds what the rows need, as just checked.
-        unsafe { (self.run)(rows, task, out) }
+        unsafe { (self.run)(place.rows, task, place) }
     }
 }
 
@@ -150,13 +225,13 @@ fn add(task: &Task<'_>, sums: &[i32; LANES], side: &Side, group: usize, out: &mu
     }
 }
 
-unsafe fn portable(rows: usize, task: &Task<'_>, out: &mut [Lane]) {
-    out[..rows].fill([0.0; LANES]);
+unsafe fn portable(rows: usize, task: &Task<'_>, place: &Place<'_>) {
+    let mut results = [[0.0; LANES]; 4];
     let size = panels::block_bytes(task.bits);
     for (group, codes) in task.codes.chunks(task.span * size).enumerate() {
         let mut sums = [[0; LANES]; 4];
         for (r, sums) in sums.iter_mut().enumerate().take(rows) {
-            *sums = [task.sides[r * task.x_groups + group].start; LANES];
+            *sums = [task.side(r, group).start; LANES];
         }
         for (block, codes) in codes.chunks_exact(size).enumerate() {
             let codes = panels::unpack(task.bits, codes);
@@ -174,8 +249,9 @@ unsafe fn portable(rows: usize, task: &Task<'_>, out: &mut [Lane]) {
                 }
             }
         }
-        for (r, (sums, out)) in sums.iter().zip(&mut *out).enumerate().take(rows) {
-            add(task, sums, &task.sides[r * task.x_groups + group], group, out);
+        for (r, (sums, results)) in sums.iter().zip(&mut results).enumerate().take(rows) {
+            add(task, sums, task.side(r, group), group, results);
         }
     }
+    results.iter().enumerate().take(rows).for_each(|(r, results)| place.store(r, results));
 }

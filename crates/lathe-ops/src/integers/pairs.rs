@@ -1,6 +1,8 @@
-//! Many rows by two panels at a time. Codes of 4 and 6 bits become bytes first, once for all rows.
+//! Many rows by two panels at a time: all panels of a piece for some rows, then for the next ones. Codes of 4 and 6 bits
+//! become bytes first, once for all rows.
 
-use super::kernel::{Lane, Task};
+use super::activations::Kind;
+use super::kernel::{Place, Task};
 use super::panels::{self, LANES, Lines};
 use super::product::Job;
 use super::{TAIL, tiles, vnni};
@@ -16,67 +18,73 @@ thread_local! {
     static BYTES: RefCell<Lines> = RefCell::new(Lines::zeros(0));
 }
 
-/// Whether so many rows are better computed here.
-pub(super) fn worth(rows: usize) -> bool {
-    rows > vnni::FEW && cpu::vnni()
+/// What activations have to be for so many rows and groups to be computed here; nothing where they should not.
+pub(super) fn kind(rows: usize, groups: usize) -> Option<Kind> {
+    match groups {
+        _ if rows <= vnni::FEW || !cpu::vnni() => None,
+        1 if rows >= MIN_TILE_ROWS && cpu::byte_tiles() => Some(Kind::Tiles),
+        1 => Some(Kind::Panels(vnni::WHOLE)),
+        _ => Some(Kind::Panels(vnni::GROUPED)),
+    }
 }
 
-/// Computes the outputs of two panels, from `panel` on, for all rows of a part of C, which begins at `lane` of the first
-/// and may end before the second does.
-pub(super) fn panels(job: &Job<'_>, c: &mut MatMut<'_>, row: usize, panel: usize, lane: usize) {
+/// Computes the part of C that begins at (row, col).
+pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize) {
     let (w, data) = (job.w, job.left.data());
-    let size = panels::blocks(w.inputs) * panels::block_bytes(8);
-    let packed = w.panels(panel, 2);
+    let (rows, cols) = (c.rows(), c.cols());
+    let (first, lane) = ((job.first + col) / LANES, (job.first + col) % LANES);
+    let count = (lane + cols).div_ceil(LANES);
+    let packed = w.panels(first, count);
+    let tiles = data.kind == Kind::Tiles;
+    // SAFETY: activations are for tiles where there are those of bytes.
+    let _tiles = tiles.then(|| unsafe { Tiles::new() });
+    let most = if let Kind::Panels(most) = data.kind { most } else { 2 * tiles::ROWS };
     BYTES.with_borrow_mut(|bytes| {
+        let panel = panels::blocks(w.inputs) * panels::block_bytes(8);
         let codes = match w.format.bits {
             8 => packed,
             bits => {
-                if bytes.bytes().len() < 2 * size + TAIL {
-                    *bytes = Lines::zeros(2 * size + TAIL);
+                if bytes.bytes().len() < count * panel + TAIL {
+                    *bytes = Lines::zeros(count * panel + TAIL);
                 }
                 // SAFETY: VNNI comes with AVX-512; whole blocks, and as many of bytes.
-                unsafe { vnni::unpack(bits, packed, &mut bytes.bytes_mut()[..2 * size]) };
-                &bytes.bytes()[..2 * size]
+                unsafe { vnni::unpack(bits, packed, &mut bytes.bytes_mut()[..count * panel]) };
+                &bytes.bytes()[..count * panel]
             }
         };
-        let task = |r: usize| Task { bits: 8, codes, numbers: w.numbers(panel, 2), ..job.task(panel, row + r) };
-        if data.groups == 1 && c.rows() >= MIN_TILE_ROWS && cpu::byte_tiles() {
-            return by_tiles(job, c, lane, task);
-        }
-        let most = if data.groups == 1 { vnni::WHOLE } else { vnni::GROUPED };
-        let mut out = [[Lane::default(); 2]; vnni::WHOLE];
-        for (r0, rows) in row_panels(c.rows(), most) {
-            let task = task(r0);
-            task.check(rows, 2);
-            // SAFETY: the CPU has VNNI, and the task holds what so many rows need, as just checked.
-            unsafe { vnni::many(rows, &task, &mut out) };
-            (0..rows).for_each(|r| job.store(c, r0 + r, &out[r].as_flattened()[lane..]));
+        for (r0, rows) in row_panels(rows, most) {
+            for p in (0..count).step_by(2) {
+                let two = 2.min(count - p);
+                let (from, to) = ((p * LANES).max(lane) - lane, ((p + two) * LANES - lane).min(cols));
+                let c = c.block(r0, from, rows, to - from);
+                c.fetch();
+                let place = Place::new(c, if p == 0 { lane } else { 0 }, job.accumulate);
+                let (codes, numbers) = (&codes[p * panel..(p + two) * panel], w.numbers(first + p, two));
+                let task = Task { bits: 8, codes, numbers, ..job.task(first, row + r0) };
+                task.check(rows, two);
+                match tiles {
+                    true => by_tiles(&task, two, &place),
+                    // SAFETY: the CPU has VNNI; the task holds what so many rows need, as just checked, and so does C.
+                    false => unsafe { vnni::many(rows, two, &task, &place) },
+                }
+            }
+            job.finish(&mut c, (r0, rows), row, col);
         }
     });
 }
 
-/// As [`panels`], in tiles of 32 rows.
-fn by_tiles<'a>(job: &Job<'_>, c: &mut MatMut<'_>, lane: usize, task: impl Fn(usize) -> Task<'a>) {
-    // SAFETY: there are tiles of bytes, as the caller found.
-    let _tiles = unsafe { Tiles::new() };
+/// One or two panels in tiles of up to 32 rows.
+fn by_tiles(task: &Task<'_>, count: usize, place: &Place<'_>) {
     let mut sums = [[0; 2 * LANES]; 32];
-    for r0 in (0..c.rows()).step_by(32) {
-        let task = task(r0);
-        let rows = 32.min(c.rows() - r0);
-        let panel = task.codes.len() / 2;
-        let (steps, row_tiles) = (panel.div_ceil(LANES * tiles::DEPTH), rows.div_ceil(tiles::ROWS));
-        task.check(rows, 2);
-        assert!(steps * tiles::DEPTH <= task.stride && task.x.len() >= row_tiles * tiles::ROWS * task.stride);
-        // SAFETY: activations have so many rows of 64 `steps`, as asserted. Codes of a panel end less than a step before,
-        // and behind the last there are `TAIL` bytes more: what is read there meets activations that are 0.
-        unsafe {
-            tiles::product(row_tiles, steps, task.x.as_ptr(), task.stride, task.codes.as_ptr(), panel, &mut sums);
-        }
-        for (r, sums) in sums.iter().enumerate().take(rows) {
-            let mut out = [Lane::default(); 2];
-            // SAFETY: where there is AMX there is AVX-512.
-            unsafe { vnni::scale(&task, r, sums, &mut out) };
-            job.store(c, r0 + r, &out.as_flattened()[lane..]);
-        }
+    let panel = task.codes.len() / count;
+    let (steps, row_tiles) = (panel.div_ceil(LANES * tiles::DEPTH), place.rows().div_ceil(tiles::ROWS));
+    assert!(steps * tiles::DEPTH <= task.stride && task.x.len() >= row_tiles * tiles::ROWS * task.stride);
+    // Where there is no second panel the first is computed twice.
+    let second = if count == 2 { panel } else { 0 };
+    // SAFETY: this thread has tiles; activations have so many rows of 64 `steps`, as asserted. Codes of a panel end less than
+    // a step before, and behind the last there are `TAIL` bytes more: what is read there meets activations that are 0.
+    unsafe {
+        tiles::product(row_tiles, steps, task.x.as_ptr(), task.stride, task.codes.as_ptr(), second, &mut sums);
+        vnni::scale(place.rows(), count, task, &sums, place);
     }
 }

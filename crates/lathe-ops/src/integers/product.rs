@@ -1,7 +1,7 @@
 //! C = A W^T for integer weights W.
 
 use super::activations::{Data, Kind, Memory};
-use super::kernel::{self, Lane, Task};
+use super::kernel::{self, Place, Task};
 use super::panels::LANES;
 use super::{Integers, float};
 use crate::gemm::{Finish, Mat, MatMut, row_panels, shrinking, split};
@@ -19,8 +19,10 @@ pub enum Activations {
     Float,
 }
 
-/// The most outputs of a piece of work.
+/// The most outputs of a piece of work, and the most inputs and outputs together: codes of a piece, a byte each, stay in the
+/// second-level cache while all rows pass by.
 const MOST: usize = 192;
+const MOST_CODES: usize = 1 << 19;
 
 /// C = A W^T, or C += A W^T where `accumulate`, for the outputs of W from `first` on, of which C has as many columns; with
 /// `finish` applied to every part of C, as in [`gemm_finish`](crate::gemm::gemm_finish), on so many threads.
@@ -65,10 +67,12 @@ pub(crate) fn run(
     let threads = threads.min(2 * m * n * k / 800_000 + 1);
     let left = Left::new(a, w, activations, threads);
     let job = Job { w, first, left: &left, accumulate, finish };
-    if threads == 1 {
-        return job.part(c, 0, 0);
+    let most = (MOST_CODES / k.max(1) / LANES * LANES).clamp(2 * LANES, MOST);
+    let parts = c.split(&[m], &job.ends(n, threads, most));
+    match threads {
+        1 => parts.into_iter().for_each(|(row, col, part)| job.part(part, row, col)),
+        _ => parallel::each(parts, |_, (row, col, part)| job.part(part, row, col)),
     }
-    parallel::each(c.split(&[m], &job.ends(n, threads, MOST)), |_, (row, col, part)| job.part(part, row, col));
 }
 
 /// Activations, ready for products with weights.
@@ -77,7 +81,7 @@ pub(crate) struct Left(Memory);
 impl Left {
     pub fn new(a: Mat<'_>, w: &Integers, activations: Activations, threads: usize) -> Self {
         let kind = match activations {
-            Activations::Int8 => kernel::best(w.format.bits).kind,
+            Activations::Int8 => rounded_kind(a, w),
             Activations::Float => Kind::Floats,
         };
         Self(Memory::new(a, w.format, kind, threads))
@@ -86,6 +90,15 @@ impl Left {
     pub(super) fn data(&self) -> &Data {
         self.0.data()
     }
+}
+
+/// What rounded activations have to be.
+fn rounded_kind(a: Mat<'_>, w: &Integers) -> Kind {
+    let alone = kernel::best(w.format.bits).kind;
+    #[cfg(target_arch = "x86_64")]
+    let alone = super::pairs::kind(a.rows(), super::activations::groups(w.format, w.inputs)).unwrap_or(alone);
+    let _ = a;
+    alone
 }
 
 /// A product.
@@ -116,38 +129,42 @@ impl Job<'_> {
     /// Computes the part of C that begins at (row, col).
     pub fn part(&self, mut c: MatMut<'_>, row: usize, col: usize) {
         let (rows, cols) = (c.rows(), c.cols());
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self.left.data().kind, Kind::Tiles | Kind::Panels(_)) {
+            return super::pairs::part(self, c, row, col);
+        }
         let mut from = 0;
         while from < cols {
             let (panel, lane) = ((self.first + col + from) / LANES, (self.first + col + from) % LANES);
-            #[cfg(target_arch = "x86_64")]
-            if self.left.data().kind != Kind::Floats && lane + cols - from > LANES && super::pairs::worth(rows) {
-                let count = (2 * LANES - lane).min(cols - from);
-                super::pairs::panels(self, &mut c.block(0, from, rows, count), row, panel, lane);
-                from += count;
-                continue;
-            }
             let count = (LANES - lane).min(cols - from);
-            self.panel(&mut c.block(0, from, rows, count), row, panel, lane);
+            self.panel(c.block(0, from, rows, count), row, panel, lane);
             from += count;
         }
+        self.finish(&mut c, (0, rows), row, col);
+    }
+
+    /// Applies `finish` to rows of a part of C that begins at (row, col).
+    pub(super) fn finish(&self, c: &mut MatMut<'_>, (first, rows): (usize, usize), row: usize, col: usize) {
         if let Some(finish) = self.finish {
-            (0..rows).for_each(|r| finish(row + r, col, c.row(r, 0, cols)));
+            let cols = c.cols();
+            (first..first + rows).for_each(|r| finish(row + r, col, c.row(r, 0, cols)));
         }
     }
 
     /// Computes some of a panel's outputs, from `lane` on.
-    fn panel(&self, c: &mut MatMut<'_>, row: usize, panel: usize, lane: usize) {
+    fn panel(&self, mut c: MatMut<'_>, row: usize, panel: usize, lane: usize) {
         let floats = self.left.data().kind == Kind::Floats;
         let kernel = kernel::best(self.w.format.bits);
         let most = if floats { float::ROWS } else { kernel.rows };
-        let mut out = [Lane::default(); 8];
+        let mut task = self.task(panel, row);
         for (r0, count) in row_panels(c.rows(), most) {
-            let task = self.task(panel, row + r0);
+            let cols = c.cols();
+            let place = Place::new(c.block(r0, 0, count, cols), lane, self.accumulate);
             match floats {
-                true => float::task(count, self.w.format.middle(), &task, &mut out),
-                false => kernel.task(count, &task, &mut out),
+                true => float::task(self.w.format.middle(), &task, &place),
+                false => kernel.task(&task, &place),
             }
-            (0..count).for_each(|r| self.store(c, r0 + r, &out[r][lane..]));
+            task.skip(count);
         }
     }
 
@@ -166,16 +183,6 @@ impl Job<'_> {
             sides: data.sides_from(row),
             x_groups: data.groups,
             span: data.span,
-        }
-    }
-
-    /// Stores or adds results to a row of a part of C.
-    pub(super) fn store(&self, c: &mut MatMut<'_>, row: usize, results: &[f32]) {
-        let cols = c.cols();
-        let c = c.row(row, 0, cols).iter_mut().zip(results);
-        match self.accumulate {
-            true => c.for_each(|(c, result)| *c += result),
-            false => c.for_each(|(c, result)| *c = *result),
         }
     }
 }

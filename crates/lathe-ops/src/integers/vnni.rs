@@ -1,26 +1,28 @@
 //! AVX512-VNNI: four products of bytes and their sum in one instruction, codes as unsigned bytes by activations as
 //! signed ones.
 
-use super::kernel::{Lane, Numbers, Task};
+use super::activations::Side;
+use super::kernel::{Numbers, Place, Task};
 use super::panels::{self, LANES, LINE};
 use std::arch::x86_64::*;
 
 /// The most rows of [`few`].
 pub(super) const FEW: usize = 8;
-/// The most rows of [`many`] where a row of weights has one scale: 24 sums in registers.
-pub(super) const WHOLE: usize = 12;
+/// The most rows of [`many`] where a row of weights has one scale: 16 sums in registers, which is enough to
+/// keep both units for them busy.
+pub(super) const WHOLE: usize = 8;
 /// The most rows of [`many`] with groups: 12 sums and 12 results.
 pub(super) const GROUPED: usize = 6;
 
 /// How many bytes before they are read codes are fetched.
 const AHEAD: usize = 2048;
 
-/// Calls `f::<first, rows>(task, out)`.
+/// Calls `f::<first, rows>(..)`.
 macro_rules! for_rows {
-    ($rows:expr, $f:ident, $first:literal, $task:expr, $out:expr, [$($n:literal)*]) => {
+    ($rows:expr, $f:ident, $first:literal, $arguments:tt, [$($n:literal)*]) => {
         match $rows {
             // SAFETY: the caller's.
-            $($n => unsafe { $f::<$first, $n>($task, $out) },)*
+            $($n => unsafe { $f::<$first, $n>$arguments },)*
             _ => unreachable!("a task has no more rows than its kernel"),
         }
     };
@@ -29,18 +31,18 @@ macro_rules! for_rows {
 /// Up to 8 rows by one panel: codes come from memory once, in one stream.
 ///
 /// # Safety
-/// The CPU must have AVX-512 F, BW and VNNI, and the task and `out` must hold what so many rows need.
+/// The CPU must have AVX-512 F, BW and VNNI, and the task and the place must hold what so many rows need.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-pub(super) unsafe fn few(rows: usize, task: &Task<'_>, out: &mut [Lane]) {
+pub(super) unsafe fn few(rows: usize, task: &Task<'_>, place: &Place<'_>) {
     match task.bits {
-        4 => for_rows!(rows, few_of, 4, task, out, [1 2 3 4 5 6 7 8]),
-        6 => for_rows!(rows, few_of, 6, task, out, [1 2 3 4 5 6 7 8]),
-        _ => for_rows!(rows, few_of, 8, task, out, [1 2 3 4 5 6 7 8]),
+        4 => for_rows!(rows, few_of, 4, (task, place), [1 2 3 4 5 6 7 8]),
+        6 => for_rows!(rows, few_of, 6, (task, place), [1 2 3 4 5 6 7 8]),
+        _ => for_rows!(rows, few_of, 8, (task, place), [1 2 3 4 5 6 7 8]),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn few_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, out: &mut [Lane]) {
+unsafe fn few_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, place: &Place<'_>) {
     // Sums that wait for one another are slow: few rows have several each.
     let split = if ROWS == 1 { 4 } else { 2 / ROWS.min(2) };
     let size = panels::block_bytes(BITS);
@@ -53,7 +55,7 @@ unsafe fn few_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, out: &mut 
         for group in 0..task.x_groups {
             let mut sums = [[_mm512_setzero_si512(); 4]; ROWS];
             for r in 0..ROWS {
-                sums[r][0] = _mm512_set1_epi32(task.side(r, group).start);
+                sums[r][0] = _mm512_set1_epi32(side(task, r, group).start);
             }
             for _ in 0..task.span.min(blocks - group * task.span) {
                 for line in 0..size / LINE {
@@ -71,68 +73,77 @@ unsafe fn few_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, out: &mut 
             }
             for r in 0..ROWS {
                 let [a, b, c, d] = sums[r];
-                let sum = match split {
+                sums[r][0] = match split {
                     4 => _mm512_add_epi32(_mm512_add_epi32(a, b), _mm512_add_epi32(c, d)),
                     2 => _mm512_add_epi32(a, b),
                     _ => a,
                 };
-                results[r] = add(task, 0, r, group, sum, results[r]);
             }
+            add(task, 0, group, &sums.map(|sums| sums[0]), &mut results);
         }
-        for r in 0..ROWS {
-            _mm512_storeu_ps(out[r].as_mut_ptr(), results[r]);
-        }
+        store(place, 0, &results);
     }
 }
 
-/// Up to [`WHOLE`] or [`GROUPED`] rows by two panels of codes of 8 bits, whose results follow one another.
+/// Up to [`WHOLE`] or [`GROUPED`] rows, four activations of each in turn, by one or two
+/// panels of codes of 8 bits.
 ///
 /// # Safety
-/// As for [`few`], where the task's codes, scales and offsets are those of two panels.
+/// As for [`few`], where the task's codes, scales and offsets are those of one or two panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-pub(super) unsafe fn many(rows: usize, task: &Task<'_>, out: &mut [[Lane; 2]]) {
+pub(super) unsafe fn many(rows: usize, panels: usize, task: &Task<'_>, place: &Place<'_>) {
+    // Where there is no second panel the first is computed twice.
+    let second = if panels == 2 { task.codes.len() / 2 } else { 0 };
     match task.x_groups {
-        1 => for_rows!(rows, many_of, false, task, out, [1 2 3 4 5 6 7 8 9 10 11 12]),
-        _ => for_rows!(rows, many_of, true, task, out, [1 2 3 4 5 6]),
+        1 => for_rows!(rows, many_of, false, (task, second, place), [1 2 3 4 5 6 7 8]),
+        _ => for_rows!(rows, many_of, true, (task, second, place), [1 2 3 4 5 6]),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn many_of<const SEVERAL: bool, const ROWS: usize>(task: &Task<'_>, out: &mut [[Lane; 2]]) {
-    let panel = task.codes.len() / 2;
-    let lines = panel / LINE;
+unsafe fn many_of<const SEVERAL: bool, const ROWS: usize>(task: &Task<'_>, second: usize, place: &Place<'_>) {
+    let panels = if second == 0 { 1 } else { 2 };
+    let blocks = task.codes.len() / panels / (4 * LINE);
     let mut codes = task.codes.as_ptr();
     let mut x = task.x.as_ptr();
-    let mut results = [[_mm512_setzero_ps(); 2]; ROWS];
-    // SAFETY: there are so many lines of codes, and four activations of each row for each.
+    let mut results = [[_mm512_setzero_ps(); ROWS]; 2];
+    // SAFETY: there are so many blocks of codes, and of activations of each row.
     unsafe {
         for group in 0..if SEVERAL { task.x_groups } else { 1 } {
-            let mut sums = [[_mm512_setzero_si512(); 2]; ROWS];
+            let mut sums = [[_mm512_setzero_si512(); ROWS]; 2];
             for r in 0..ROWS {
-                sums[r] = [_mm512_set1_epi32(task.side(r, group).start); 2];
+                let start = _mm512_set1_epi32(side(task, r, group).start);
+                (sums[0][r], sums[1][r]) = (start, start);
             }
-            let span = 4 * task.span;
-            for _ in 0..if SEVERAL { span.min(lines - group * span) } else { lines } {
-                let left = _mm512_loadu_si512(codes.cast());
-                let right = _mm512_loadu_si512(codes.add(panel).cast());
-                for r in 0..ROWS {
-                    let x = quad(x.add(r * task.stride));
-                    sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], left, x);
-                    sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], right, x);
-                }
-                codes = codes.add(LINE);
-                x = x.add(4);
+            for _ in 0..if SEVERAL { task.span.min(blocks - group * task.span) } else { blocks } {
+                // Written out: in a loop over lines, sums of many rows went through memory.
+                line(codes, second, x, &mut sums);
+                line(codes.add(LINE), second, x.add(4 * ROWS), &mut sums);
+                line(codes.add(2 * LINE), second, x.add(8 * ROWS), &mut sums);
+                line(codes.add(3 * LINE), second, x.add(12 * ROWS), &mut sums);
+                codes = codes.add(4 * LINE);
+                x = x.add(ROWS * panels::BLOCK);
             }
-            for r in 0..ROWS {
-                for half in 0..2 {
-                    results[r][half] = add(task, half, r, group, sums[r][half], results[r][half]);
-                }
-            }
+            add(task, 0, group, &sums[0], &mut results[0]);
+            add(task, panels - 1, group, &sums[1], &mut results[1]);
         }
+        // The mask of a panel that is not there is empty.
+        store(place, 0, &results[0]);
+        store(place, 1, &results[1]);
+    }
+}
+
+/// Adds the products of a line of two panels.
+#[inline(always)]
+unsafe fn line<const ROWS: usize>(codes: *const u8, second: usize, x: *const u8, sums: &mut [[__m512i; ROWS]; 2]) {
+    // SAFETY: the caller's: a line of each panel, four activations of each row, and VNNI.
+    unsafe {
+        let left = _mm512_loadu_si512(codes.cast());
+        let right = _mm512_loadu_si512(codes.add(second).cast());
         for r in 0..ROWS {
-            for half in 0..2 {
-                _mm512_storeu_ps(out[r][half].as_mut_ptr(), results[r][half]);
-            }
+            let x = quad(x.add(4 * r));
+            sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], left, x);
+            sums[1][r] = _mm512_dpbusd_epi32(sums[1][r], right, x);
         }
     }
 }
@@ -145,34 +156,77 @@ unsafe fn quad(x: *const u8) -> __m512i {
     _mm512_set1_epi32(unsafe { x.cast::<i32>().read_unaligned() })
 }
 
-/// Adds the sums of a group to the results of a row, for a panel of the task.
+// Loops over rows have small bodies without branches: where one is not unrolled, sums go through memory everywhere.
+
+/// Stores or adds the results of rows and a panel.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn add(task: &Task<'_>, panel: usize, row: usize, group: usize, sums: __m512i, results: __m512) -> __m512 {
-    let side = task.side(row, group);
-    let group = panel * task.numbers_of_panel() + if task.groups == 1 { 0 } else { group };
-    // SAFETY: the group is one of the panel.
-    let (scales, offsets) =
-        unsafe { (numbers(&task.numbers, group), task.offset.then(|| numbers(&task.numbers, task.groups + group))) };
-    let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scales);
-    let results = _mm512_fmadd_ps(scaled, _mm512_set1_ps(side.scale), results);
-    match offsets {
-        Some(offsets) => _mm512_fmadd_ps(offsets, _mm512_set1_ps(side.sum), results),
-        None => results,
+unsafe fn store<const ROWS: usize>(place: &Place<'_>, panel: usize, results: &[__m512; ROWS]) {
+    let (c, stride, mask) = place.lines(panel);
+    // SAFETY: the caller's: C has so many rows. The mask keeps to its columns.
+    unsafe {
+        if place.accumulate() {
+            for r in 0..ROWS {
+                let c = c.wrapping_add(r * stride);
+                _mm512_mask_storeu_ps(c, mask, _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), results[r]));
+            }
+        } else {
+            for r in 0..ROWS {
+                _mm512_mask_storeu_ps(c.wrapping_add(r * stride), mask, results[r]);
+            }
+        }
     }
 }
 
-/// 16 scales or offsets.
+/// What goes with a group of a row of activations.
+#[inline(always)]
+unsafe fn side<'a>(task: &Task<'a>, row: usize, group: usize) -> &'a Side {
+    // SAFETY: the caller's: a row and a group of the task.
+    unsafe { task.sides.get_unchecked(row * task.x_groups + group) }
+}
+
+/// Adds the sums of a group to the results of rows, for a panel of the task.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn numbers(numbers: &Numbers<'_>, group: usize) -> __m512 {
+unsafe fn add<const ROWS: usize>(
+    task: &Task<'_>,
+    panel: usize,
+    group: usize,
+    sums: &[__m512i; ROWS],
+    results: &mut [__m512; ROWS],
+) {
     // SAFETY: the caller's.
     unsafe {
-        match numbers {
-            Numbers::Rows(numbers) => _mm512_loadu_ps(numbers.as_ptr().add(group * LANES)),
-            Numbers::Groups(numbers) => _mm512_cvtph_ps(_mm256_loadu_si256(numbers.as_ptr().add(group * LANES).cast())),
+        let (scales, offsets) = numbers(task, panel, group);
+        for r in 0..ROWS {
+            let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[r]), scales);
+            results[r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(side(task, r, group).scale), results[r]);
+        }
+        if let Some(offsets) = offsets {
+            for r in 0..ROWS {
+                results[r] = _mm512_fmadd_ps(offsets, _mm512_set1_ps(side(task, r, group).sum), results[r]);
+            }
         }
     }
+}
+
+/// The scales and offsets of a group, for a panel of the task.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn numbers(task: &Task<'_>, panel: usize, group: usize) -> (__m512, Option<__m512>) {
+    let group = panel * task.numbers_of_panel() + if task.groups == 1 { 0 } else { group };
+    let get = |group: usize| {
+        // SAFETY: the caller's: the group is one of the panel.
+        unsafe {
+            match task.numbers {
+                Numbers::Rows(numbers) => _mm512_loadu_ps(numbers.as_ptr().add(group * LANES)),
+                Numbers::Groups(numbers) => {
+                    _mm512_cvtph_ps(_mm256_loadu_si256(numbers.as_ptr().add(group * LANES).cast()))
+                }
+            }
+        }
+    };
+    (get(group), task.offset.then(|| get(task.groups + group)))
 }
 
 /// The four lines of a block.
@@ -219,19 +273,22 @@ pub(super) unsafe fn unpack(bits: u32, from: &[u8], out: &mut [u8]) {
     }
 }
 
-/// The results of a row from sums that do not begin with what they should, of two panels and one group.
+/// The results of rows from sums that do not begin with what they should, of one or two panels and one group.
 ///
 /// # Safety
-/// The CPU must have AVX-512 F, and the task must be one of two panels.
+/// The CPU must have AVX-512 F, and the task and the place must be those of so many rows and panels.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn scale(task: &Task<'_>, row: usize, sums: &[i32; 2 * LANES], out: &mut [Lane; 2]) {
-    let start = _mm512_set1_epi32(task.side(row, 0).start);
-    for panel in 0..2 {
-        // SAFETY: 16 sums; the group is one of the task's.
-        unsafe {
-            let sums = _mm512_loadu_si512(sums.as_ptr().add(panel * LANES).cast());
-            let results = add(task, panel, row, 0, _mm512_add_epi32(sums, start), _mm512_setzero_ps());
-            _mm512_storeu_ps(out[panel].as_mut_ptr(), results);
+pub(super) unsafe fn scale(rows: usize, panels: usize, task: &Task<'_>, sums: &[[i32; 2 * LANES]], place: &Place<'_>) {
+    for panel in 0..panels {
+        for (row, sums) in sums.iter().enumerate().take(rows) {
+            // SAFETY: a row of the task, its only group, and 16 sums for each panel.
+            unsafe {
+                let start = _mm512_set1_epi32(side(task, row, 0).start);
+                let sums = _mm512_add_epi32(start, _mm512_loadu_si512(sums.as_ptr().add(panel * LANES).cast()));
+                let mut results = [_mm512_setzero_ps()];
+                add(&task.row(row), panel, 0, &[sums], &mut results);
+                store(&place.row(row), panel, &results);
+            }
         }
     }
 }
