@@ -8,8 +8,9 @@ use std::arch::x86_64::*;
 
 /// The most rows of [`few`].
 pub(super) const FEW: usize = 8;
-/// The most rows of [`many`] where a row of weights has one scale: 24 sums in registers.
-pub(super) const WHOLE: usize = 12;
+/// The most rows of [`many`] where a row of weights has one scale: 16 sums in registers, which is enough to
+/// keep both units for them busy.
+pub(super) const WHOLE: usize = 8;
 /// The most rows of [`many`] with groups: 12 sums and 12 results.
 pub(super) const GROUPED: usize = 6;
 
@@ -94,7 +95,7 @@ pub(super) unsafe fn many(rows: usize, panels: usize, task: &Task<'_>, place: &P
     // Where there is no second panel the first is computed twice.
     let second = if panels == 2 { task.codes.len() / 2 } else { 0 };
     match task.x_groups {
-        1 => for_rows!(rows, many_of, false, (task, second, place), [1 2 3 4 5 6 7 8 9 10 11 12]),
+        1 => for_rows!(rows, many_of, false, (task, second, place), [1 2 3 4 5 6 7 8]),
         _ => for_rows!(rows, many_of, true, (task, second, place), [1 2 3 4 5 6]),
     }
 }
