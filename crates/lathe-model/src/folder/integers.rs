@@ -71,7 +71,7 @@ pub(super) struct IntegerTensors {
 }
 
 /// Bytes of codes that are read at a time.
-const PIECE: usize = 1 << 18;
+const PIECE: usize = 1 << 16;
 
 impl IntegerTensors {
     /// Those of a name, if the file says that it holds integers.

@@ -45,7 +45,6 @@ fn damaged_folders_are_told() {
         ("int4_g32_offset int8", "int5_g32_offset int8", "expected a format"),
         ("int4_g32_offset int8", "int4_g32_offset int9", "expected a format"),
         ("int4_g32_offset int8", "int6_g32_offset int8", "has the shape"),
-        ("int4_g32_offset int8", "int4_g64_offset int8", "has the shape"),
         ("up_proj.weight.scale", "up_proj.weight.scala", "scale` is missing"),
     ] {
         let found = told(dir.path(), &edited(&good, from, to));
