@@ -178,10 +178,10 @@ impl Distill {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lathe_core::fields::Document;
+    use lathe_core::fields::TomlDocument;
 
     fn parse(text: &str) -> Result<Distill> {
-        let document = Document::parse(text, "the table")?;
+        let document = TomlDocument::parse(text, "the table")?;
         let distill = read(&document.fields())?;
         distill.check()?;
         Ok(distill)
