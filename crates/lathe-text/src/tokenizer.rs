@@ -126,6 +126,9 @@ impl Tokenizer {
         if lathe_gguf::is_gguf(model) {
             return Ok(Some(model.into()));
         }
+        if model.is_file() {
+            return Ok(None); // a model file, which has none
+        }
         let path = model.join(FILE);
         Ok(path.try_exists().map_err(Error::io(&path))?.then_some(path))
     }

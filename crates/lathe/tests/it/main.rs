@@ -12,6 +12,7 @@ mod gguf;
 mod optimize;
 mod proxies;
 mod prune;
+mod quantize;
 mod readme;
 mod search;
 mod train;

@@ -34,7 +34,8 @@ fn readme_commands_run() {
         // Their defaults take minutes.
         match args[0].as_str() {
             "optimize" => args.extend(["--budget".into(), "0.4".into()]),
-            "train" => args.extend(["--steps".into(), "2".into(), "--batch".into(), "2".into()]),
+            "quantize" | "compare" | "prune" => args.extend(["--seconds".into(), "0.1".into()]),
+            "train" | "distill" => args.extend(["--steps".into(), "2".into(), "--batch".into(), "2".into()]),
             _ => {}
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
