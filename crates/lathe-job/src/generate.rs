@@ -31,7 +31,11 @@ pub struct Request {
 pub struct Generated {
     /// The text, without the prompt.
     pub text: String,
-    /// How fast.
+    /// Tokens of the prompt, the one that texts begin with among them.
+    pub prompt_tokens: usize,
+    /// How long it took to read the prompt and to write the first token.
+    pub first_token_ms: f64,
+    /// How fast the others came; the first, where there is no other.
     pub tokens_per_s: f64,
 }
 
@@ -73,24 +77,31 @@ impl Writer {
         self.prompt[self.begin..].iter().for_each(|&id| drop(decoder.push(id))); // what comes may depend on what was
         let mut text = String::new();
         let start = Instant::now();
-        let mut seconds = 0.0;
-        for i in 0..self.tokens {
+        let (mut first, mut seconds, mut written) = (0.0, 0.0, 0);
+        let mut ended = false;
+        while written < self.tokens && !ended {
             let found = decoder.push(generator.next_token());
-            if i + 1 == self.tokens {
-                seconds = start.elapsed().as_secs_f64();
+            written += 1;
+            seconds = start.elapsed().as_secs_f64();
+            if written == 1 {
+                first = seconds;
             }
             if let Some(found) = found {
                 text.push_str(&found);
-                if piece(&found).is_break() {
-                    let tokens_per_s = f64::from(i + 1) / start.elapsed().as_secs_f64();
-                    return Generated { text, tokens_per_s };
-                }
+                ended = piece(&found).is_break();
             }
         }
-        let rest = decoder.finish().unwrap_or_default();
-        text.push_str(&rest);
-        let _ = piece(&rest); // there is nothing left to end
-        Generated { text, tokens_per_s: if self.tokens > 0 { f64::from(self.tokens) / seconds } else { 0.0 } }
+        if !ended {
+            let rest = decoder.finish().unwrap_or_default();
+            text.push_str(&rest);
+            let _ = piece(&rest); // there is nothing left to end
+        }
+        let tokens_per_s = match written {
+            0 => 0.0,
+            1 => 1.0 / first,
+            _ => f64::from(written - 1) / (seconds - first),
+        };
+        Generated { text, prompt_tokens: self.prompt.len(), first_token_ms: 1e3 * first, tokens_per_s }
     }
 }
 
