@@ -272,22 +272,20 @@ impl<'a> Lists<'a> {
         }))
     }
 
-    /// Every way to make a piece of two, the piece of the highest score first.
+    /// Every way to make a piece of two, the piece of the highest score first. Of equals the first token comes first: where
+    /// a converter did not know scores, the order of tokens is that of merges.
     fn merges_of(&self, scores: &[f64]) -> Vec<[&'a str; 2]> {
         let is_normal = |id: &usize| self.types[*id] == NORMAL;
         let ids: HashMap<&str, usize> = self.tokens.iter().copied().zip(0..).filter(|(_, id)| is_normal(id)).collect();
         let mut merges: Vec<(f64, [&str; 2])> = Vec::new();
-        for (&token, &score) in self.tokens.iter().zip(scores) {
-            if !ids.contains_key(token) {
-                continue;
-            }
-            let borders = token.char_indices().skip(1).map(|(at, _)| at);
+        for (&token, &score) in self.tokens.iter().zip(scores).filter(|(token, _)| ids.contains_key(**token)) {
+            // The longest first part first.
+            let borders = token.char_indices().skip(1).map(|(at, _)| at).collect::<Vec<_>>().into_iter().rev();
             let pairs = borders.map(|at| token.split_at(at));
             let pairs = pairs.filter(|(a, b)| ids.contains_key(a) && ids.contains_key(b));
             merges.extend(pairs.map(|(a, b)| (score, [a, b])));
         }
-        let length = |text: &str| text.chars().count();
-        merges.sort_by(|(a, [left, _]), (b, [other, _])| b.total_cmp(a).then(length(other).cmp(&length(left))));
+        merges.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         merges.into_iter().map(|(_, pair)| pair).collect()
     }
 
