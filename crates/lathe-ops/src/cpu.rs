@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 pub enum Level {
     /// Whatever the compiler's target has.
     Portable,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
@@ -74,7 +74,7 @@ pub fn byte_tiles() -> bool {
 /// The best level up to a cap. Beyond the cap nothing is tried.
 #[cfg(target_arch = "x86_64")]
 fn detect(cap: Level) -> Level {
-    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     let avx512 = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")

@@ -29,6 +29,7 @@ pub mod rope;
 mod simd;
 pub mod storage;
 mod team;
+mod wide;
 
 pub use precision::{PRECISIONS, Precision};
 

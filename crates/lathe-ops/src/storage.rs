@@ -4,7 +4,7 @@
 //! A storage decides alone how many bytes so many values take. One whose values share scales keeps these beside the
 //! values of their group, in the same bytes. Numbers are little endian, as safetensors has them.
 
-mod bf16;
+pub(crate) mod bf16;
 pub(crate) mod f16;
 // A module named f32 would hide the type.
 #[path = "storage/f32.rs"]

@@ -10,6 +10,7 @@ mod bf16;
 mod columns;
 #[cfg(target_arch = "x86_64")]
 mod dots;
+mod halves;
 mod kernel;
 mod matrix;
 mod pack;
@@ -18,9 +19,10 @@ mod pairs;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tiles;
 
+pub(crate) use columns::{Left, Right};
 pub use matrix::{Mat, MatMut};
 pub use pack::Packed;
-pub(crate) use pack::row_panels;
+pub(crate) use pack::{Buffer, fetch, row_panels};
 
 use crate::integers::{self, Activations, Integers};
 use crate::{Precision, flops, parallel, team};
@@ -65,8 +67,8 @@ impl<'a> Rhs<'a> {
         match self {
             Self::Mat(b) if bf16::worth_splitting(m, b.cols(), b.rows()) => Way::Tiles { parts: 3 },
             Self::Mat(_) => Way::Sums,
-            Self::Bf16(_) => Way::of(Precision::Bf16),
-            Self::Packed(b) => Way::of(b.precision()),
+            Self::Bf16(_) => Way::bf16(m),
+            Self::Packed(b) => b.way(m),
             Self::Integers { .. } => unreachable!("integer weights have kernels of their own"),
         }
     }
@@ -95,15 +97,16 @@ enum Way {
     Sums,
     /// In tiles of bf16, of which a number is one or three.
     Tiles { parts: usize },
+    /// By multiplying f32 by what was packed as bf16, as it is read.
+    Few,
+    /// By multiplying and adding f32, once what was packed as bf16 is f32.
+    Widened,
 }
 
 impl Way {
-    /// Products of a precision with what was packed before.
-    fn of(precision: Precision) -> Self {
-        match precision {
-            Precision::F32 => Self::Sums,
-            Precision::Bf16 => Self::Tiles { parts: 1 },
-        }
+    /// Products in bf16 of `m` rows.
+    fn bf16(m: usize) -> Self {
+        if m <= halves::FEW { Self::Few } else { Self::Tiles { parts: 1 } }
     }
 }
 
@@ -290,7 +293,7 @@ fn compute(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Opti
             Job { a, panels, way, n, accumulate, finish }.part(c, 0, 0);
         });
     }
-    if way == Way::Sums && m <= n.min(columns::MOST_ROWS) && k > 0 {
+    if way == Way::Widened || way == Way::Sums && m <= n.min(columns::MOST_ROWS) && k > 0 {
         return columns::run(c, a, b, accumulate, finish, threads);
     }
     let mut buffer = pack::Borrowed::new();
@@ -303,9 +306,13 @@ fn compute(c: MatMut<'_>, a: Mat<'_>, b: Rhs<'_>, accumulate: bool, finish: Opti
         Rhs::Integers { .. } => unreachable!("computed above"),
     };
     let job = Job { a, panels, way, n, accumulate, finish };
+    if way == Way::Few {
+        let ends = shrinking(n, threads, halves::PANEL, (halves::PANEL, NC));
+        return parallel::each(c.split(&[m], &ends), |_, (row, col, part)| job.part(part, row, col));
+    }
     let (down, across) = match way {
-        Way::Sums => grid(m, n, k, threads),
         Way::Tiles { parts } => bf16::grid(parts, m, n, k, threads),
+        _ => grid(m, n, k, threads),
     };
     if down * across == 1 {
         return job.part(c, 0, 0);
@@ -348,6 +355,7 @@ fn units(way: Way) -> (usize, usize) {
     match way {
         Way::Sums => (1, kernel::best().nr),
         Way::Tiles { .. } => (bf16::PANEL, bf16::PANEL),
+        Way::Few | Way::Widened => (1, halves::PANEL),
     }
 }
 
@@ -380,6 +388,22 @@ impl Job<'_> {
         A_BUFFER.with_borrow_mut(|buffer| match self.way {
             Way::Sums => self.part_with(kernel::best(), &mut c, row, col, buffer),
             Way::Tiles { parts } => bf16::part(self, parts, c, row, col, buffer),
+            Way::Few => halves::part(self, c, row, col, buffer),
+            Way::Widened => {
+                let right = halves::Widened { pairs: self.panels.get_pairs(), depth: self.a.cols() };
+                let finish = |r: usize, col: usize, values: &mut [f32]| {
+                    if let Some(finish) = self.finish {
+                        finish(row + r, col, values);
+                    }
+                };
+                columns::Left::new(self.a.rows_from(row, c.rows())).piece(
+                    &right,
+                    c,
+                    col,
+                    self.accumulate,
+                    Some(&finish),
+                );
+            }
         });
     }
 
@@ -566,7 +590,9 @@ mod tests {
                     values.iter_mut().enumerate().for_each(|(i, v)| *v += (row * n + col + i) as f32);
                 });
                 for (i, &c) in c.iter().enumerate() {
-                    let terms = (0..k).map(|p| round(a.at(i / n, p)) * round(b.at(p, i % n)));
+                    // Few rows of A are not rounded.
+                    let left = |x: f32| if m <= halves::FEW { f64::from(x) } else { round(x) };
+                    let terms = (0..k).map(|p| left(a.at(i / n, p)) * round(b.at(p, i % n)));
                     let start = if accumulate { f64::from(c0[i]) } else { 0.0 };
                     let (sum, size) = terms.fold((start, start.abs()), |(sum, size), x| (sum + x, size + x.abs()));
                     assert!((f64::from(c) - sum).abs() <= 1e-5 * size, "{m} {n} {k} {flags:b} {i}: {c} for {sum}");

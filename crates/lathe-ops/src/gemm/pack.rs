@@ -1,14 +1,15 @@
 //! Copies of blocks of A and B in the order in which kernels read them.
 
+use super::columns::Right;
 use super::matrix::Mat;
-use super::{KC, Way, kernel};
+use super::{KC, Way, halves, kernel};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{self, Level};
 use crate::{Precision, parallel, team};
 use std::sync::Mutex;
 
 /// A buffer aligned to cache lines, which grows to the largest size that was asked for.
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     data: Vec<f32>,
     /// Floats of the last `take`.
     len: usize,
@@ -33,7 +34,6 @@ impl Buffer {
     }
 
     /// `len` pairs of bf16 of whatever was there.
-    #[cfg(target_arch = "x86_64")]
     pub fn take_pairs(&mut self, len: usize) -> &mut [u32] {
         let floats = self.take(len);
         // SAFETY: f32 and u32 are alike in size and alignment, and every bit pattern is a value of either.
@@ -41,7 +41,6 @@ impl Buffer {
     }
 
     /// The pairs that were last taken.
-    #[cfg(target_arch = "x86_64")]
     pub fn get_pairs(&self) -> &[u32] {
         let floats = self.get();
         // SAFETY: as above.
@@ -99,7 +98,9 @@ pub(super) fn pack_b(b: Mat<'_>, nr: usize, threads: usize, buffer: &mut Buffer)
 pub(super) fn pack(b: Mat<'_>, way: Way, threads: usize, buffer: &mut Buffer) {
     match way {
         Way::Sums => pack_b(b, kernel::best().nr, threads, buffer),
+        Way::Few => super::bf16::pack_b(b, 1, threads, buffer),
         Way::Tiles { parts } => super::bf16::pack_b(b, parts, threads, buffer),
+        Way::Widened => halves::pack(b, threads, buffer),
     }
 }
 
@@ -129,7 +130,7 @@ const AHEAD: usize = 12;
 
 /// Asks for a cache line that will be read.
 #[inline(always)]
-fn fetch(place: *const f32) {
+pub(crate) fn fetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 CPU has the instruction, and it reads nothing.
     unsafe {
@@ -311,7 +312,16 @@ pub struct Packed {
     buffer: Buffer,
     rows: usize,
     cols: usize,
-    precision: Precision,
+    kind: Kind,
+}
+
+/// What a packed matrix is made of.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Numbers of a precision, for products of that precision.
+    Same(Precision),
+    /// bf16, for products of f32.
+    Bf16Weights,
 }
 
 impl Packed {
@@ -320,17 +330,28 @@ impl Packed {
         Self::with_precision(b, Precision::F32)
     }
 
-    /// Packs a matrix for products of a precision, which has to be [`Precision::available`].
+    /// Packs a matrix for products of a precision, which has to be [`Precision::available`]. Products in bf16 of at most 8
+    /// rows round the weights alone, and multiply them by A as it is.
     pub fn with_precision(b: Mat<'_>, precision: Precision) -> Self {
-        let mut packed = Self { buffer: Buffer::new(), rows: b.rows(), cols: b.cols(), precision };
-        pack(b, Way::of(precision), team::threads(), &mut packed.buffer);
+        Self::of(b, Kind::Same(precision))
+    }
+
+    /// Packs a matrix whose numbers are held as bf16, to the nearest of which they are rounded, in half of the memory. Products
+    /// are those of f32 with what they are rounded to, on every CPU.
+    pub fn bf16_weights(b: Mat<'_>) -> Self {
+        Self::of(b, Kind::Bf16Weights)
+    }
+
+    fn of(b: Mat<'_>, kind: Kind) -> Self {
+        let mut packed = Self { buffer: Buffer::new(), rows: b.rows(), cols: b.cols(), kind };
+        packed.refill(b);
         packed
     }
 
     /// Packs another matrix of the same size.
     pub fn refill(&mut self, b: Mat<'_>) {
         assert_eq!((b.rows(), b.cols()), (self.rows, self.cols));
-        pack(b, Way::of(self.precision), team::threads(), &mut self.buffer);
+        pack(b, self.way(usize::MAX), team::threads(), &mut self.buffer);
     }
 
     /// Number of rows.
@@ -343,12 +364,49 @@ impl Packed {
         self.cols
     }
 
+    /// Bytes that it takes in memory.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.buffer.data)
+    }
+
     /// What its products are computed in.
     pub fn precision(&self) -> Precision {
-        self.precision
+        match self.kind {
+            Kind::Same(precision) => precision,
+            Kind::Bf16Weights => Precision::F32,
+        }
+    }
+
+    /// How products of `m` rows are computed.
+    pub(super) fn way(&self, m: usize) -> Way {
+        match self.kind {
+            Kind::Same(Precision::F32) => Way::Sums,
+            Kind::Same(Precision::Bf16) => Way::bf16(m),
+            Kind::Bf16Weights if m <= halves::FEW => Way::Few,
+            Kind::Bf16Weights => Way::Widened,
+        }
     }
 
     pub(super) fn buffer(&self) -> &Buffer {
         &self.buffer
+    }
+}
+
+impl Right for Packed {
+    fn block<'s>(
+        &'s self,
+        (k0, kc): (usize, usize),
+        (col, n): (usize, usize),
+        nr: usize,
+        buffer: &'s mut Buffer,
+    ) -> &'s [f32] {
+        match self.kind {
+            Kind::Same(_) => &self.buffer.get()[k0 * self.cols.next_multiple_of(nr) + col * kc..],
+            Kind::Bf16Weights => {
+                let widened = halves::Widened { pairs: self.buffer.get_pairs(), depth: self.rows };
+                widened.block((k0, kc), (col, n), nr, buffer);
+                buffer.get()
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn groups(format: Format, inputs: usize) -> usize {
 
 /// What activations are for a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// i8, in order.
     Bytes,
     /// i16, of four neighbours the first, third, second and fourth.
@@ -58,7 +58,7 @@ impl Kind {
 /// What goes with a group of a row of activations.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-pub(super) struct Side {
+pub(crate) struct Side {
     /// What a rounded activation is worth.
     pub scale: f32,
     /// What sums of products begin with: -2^(bits - 1) times the sum of the group, where weights have no offsets.
@@ -68,7 +68,7 @@ pub(super) struct Side {
 }
 
 /// Activations [rows, inputs].
-pub(super) struct Data {
+pub(crate) struct Data {
     pub kind: Kind,
     lines: Lines,
     sides: Vec<Side>,
@@ -84,7 +84,7 @@ pub(super) struct Data {
 static FREE: Mutex<Vec<Data>> = Mutex::new(Vec::new());
 
 /// Activations, whose memory is kept for later ones.
-pub(super) struct Memory(Option<Data>);
+pub(crate) struct Memory(Option<Data>);
 
 impl Memory {
     pub fn new(a: Mat<'_>, format: Format, kind: Kind, threads: usize) -> Self {

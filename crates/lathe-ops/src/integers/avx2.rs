@@ -57,7 +57,7 @@ unsafe fn rows_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, place: &P
             }
             for _ in 0..task.span.min(blocks - group * task.span) {
                 for line in 0..size / LINE {
-                    _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(1024 + line * LINE).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(2048 + line * LINE).cast());
                 }
                 if BITS == 8 {
                     words(codes, x, width * task.stride, &mut sums);

@@ -1,102 +1,183 @@
-//! Products of integer weights with activations that are not rounded: codes become f32 in registers, and the products
-//! of a group are summed before its scale multiplies them.
+//! Products of integer weights with activations that are not rounded. Few rows: codes become f32 in registers, and the
+//! products of a group are summed before its scale multiplies them. Many rows: codes become the weights that
+//! [`Integers::read`](super::Integers::read) gives, in panels of f32, whose products are those of f32.
 
-use super::kernel::{Lane, Place, Task};
-use super::panels::{self, BLOCK, LANES};
-use crate::simd::{fma, simd};
+use super::kernel::{Numbers, Place, Task};
+use super::panels::{self, BLOCK, LANES, LINE};
+use super::product::Job;
+use crate::gemm::{Buffer, Right};
+use crate::wide::{Wide, wide};
 
+/// The most rows whose weights are not worth to become f32 in memory.
+pub(super) const FEW: usize = 8;
 /// The most rows of a task.
 pub(super) const ROWS: usize = 4;
 
-/// Computes the results of as many rows as C has.
-pub(super) fn task(middle: u8, task: &Task<'_>, place: &Place<'_>) {
-    let mut out = [Lane::default(); ROWS];
-    let out = &mut out;
-    match place.rows() {
-        1 => one(middle, task, out),
-        2 => two(middle, task, out),
-        3 => three(middle, task, out),
-        4 => four(middle, task, out),
-        _ => unreachable!("a task has at most {ROWS} rows"),
-    }
-    out.iter().enumerate().take(place.rows()).for_each(|(r, out)| place.store(r, out));
-}
+/// How many bytes before they are read codes are fetched.
+const AHEAD: usize = 2048;
 
-simd! {
-    fn one(middle: u8, task: &Task<'_>, out: &mut [Lane]) {
-        sums::<1, FUSED>(middle, task, out)
-    }
-}
-
-simd! {
-    fn two(middle: u8, task: &Task<'_>, out: &mut [Lane]) {
-        sums::<2, FUSED>(middle, task, out)
-    }
-}
-
-simd! {
-    fn three(middle: u8, task: &Task<'_>, out: &mut [Lane]) {
-        sums::<3, FUSED>(middle, task, out)
-    }
-}
-
-simd! {
-    fn four(middle: u8, task: &Task<'_>, out: &mut [Lane]) {
-        sums::<4, FUSED>(middle, task, out)
+wide! {
+    /// Computes the results of as many rows as C has, at most [`ROWS`].
+    ///
+    /// # Safety
+    /// The task must hold what so many rows need, activations as f32.
+    pub(super) fn task<W>(middle: u8, task: &Task<'_>, place: &Place<'_>) {
+        // SAFETY: the caller's.
+        unsafe {
+            match (task.bits, place.rows()) {
+                (4, 1) => rows::<W, 4, 1>(middle, task, place),
+                (4, 2) => rows::<W, 4, 2>(middle, task, place),
+                (4, 3) => rows::<W, 4, 3>(middle, task, place),
+                (4, 4) => rows::<W, 4, 4>(middle, task, place),
+                (6, 1) => rows::<W, 6, 1>(middle, task, place),
+                (6, 2) => rows::<W, 6, 2>(middle, task, place),
+                (6, 3) => rows::<W, 6, 3>(middle, task, place),
+                (6, 4) => rows::<W, 6, 4>(middle, task, place),
+                (_, 1) => rows::<W, 8, 1>(middle, task, place),
+                (_, 2) => rows::<W, 8, 2>(middle, task, place),
+                (_, 3) => rows::<W, 8, 3>(middle, task, place),
+                (_, 4) => rows::<W, 8, 4>(middle, task, place),
+                _ => unreachable!("a task has at most {ROWS} rows"),
+            }
+        }
     }
 }
 
 #[inline(always)]
-fn sums<const ROWS: usize, const FUSED: bool>(middle: u8, task: &Task<'_>, out: &mut [Lane]) {
-    match task.bits {
-        4 => of_bits::<ROWS, 4, FUSED>(middle, task, out),
-        6 => of_bits::<ROWS, 6, FUSED>(middle, task, out),
-        _ => of_bits::<ROWS, 8, FUSED>(middle, task, out),
-    }
-}
-
-#[inline(always)]
-fn of_bits<const ROWS: usize, const BITS: u32, const FUSED: bool>(middle: u8, task: &Task<'_>, out: &mut [Lane]) {
+unsafe fn rows<W: Wide, const BITS: u32, const ROWS: usize>(middle: u8, task: &Task<'_>, place: &Place<'_>) {
+    // Sums that wait for one another are slow: few rows have several each.
+    let split = 4 / ROWS.next_power_of_two();
     let size = panels::block_bytes(BITS);
-    let mut totals = [[0.0f32; LANES]; ROWS];
-    for (group, codes) in task.codes.chunks(task.span * size).enumerate() {
-        let mut sums = [[0.0f32; LANES]; ROWS];
-        for (block, codes) in codes.chunks_exact(size).enumerate() {
-            let codes = panels::unpack(BITS, codes);
-            let first = (group * task.span + block) * BLOCK;
-            for (line, codes) in codes.iter().enumerate() {
-                for i in 0..4 {
-                    let mut weights = [0.0; LANES];
-                    for lane in 0..LANES {
-                        weights[lane] = (i32::from(codes[4 * lane + i]) - i32::from(middle)) as f32;
-                    }
-                    for r in 0..ROWS {
-                        let at = 4 * (r * task.stride + first + 4 * line + i);
-                        let x = f32::from_ne_bytes(task.x[at..at + 4].try_into().expect("four bytes"));
-                        for lane in 0..LANES {
-                            sums[r][lane] = fma::<FUSED>(x, weights[lane], sums[r][lane]);
+    let blocks = task.codes.len() / size;
+    let mut codes = task.codes.as_ptr();
+    let mut x = task.x.as_ptr().cast::<f32>();
+    // SAFETY: there are so many blocks of codes, and of activations of each row.
+    unsafe {
+        let mut totals = [W::set(0.0); ROWS];
+        for group in 0..task.x_groups {
+            let mut sums = [[W::set(0.0); 4]; ROWS];
+            for _ in 0..task.span.min(blocks - group * task.span) {
+                (0..size / LINE).for_each(|line| crate::gemm::fetch(codes.wrapping_add(AHEAD + line * LINE)));
+                let lines = W::codes(BITS, codes, middle);
+                for line in 0..4 {
+                    for i in 0..4 {
+                        let weights = W::byte(lines[line], i);
+                        for r in 0..ROWS {
+                            let x = W::set(*x.add(r * task.stride + 4 * line + i));
+                            sums[r][i % split] = x.fma(weights, sums[r][i % split]);
                         }
                     }
                 }
+                codes = codes.add(size);
+                x = x.add(BLOCK);
             }
-        }
-        let group_of_scale = if task.groups == 1 { 0 } else { group };
-        let scales = task.numbers.get(group_of_scale);
-        for r in 0..ROWS {
-            for lane in 0..LANES {
-                totals[r][lane] = fma::<FUSED>(sums[r][lane], scales[lane], totals[r][lane]);
-            }
-        }
-        if task.offset {
-            let offsets = task.numbers.get(task.groups + group_of_scale);
+            let scaled = if task.groups == 1 { 0 } else { group };
+            let scales = numbers::<W>(&task.numbers, scaled);
             for r in 0..ROWS {
-                let sum = task.sides[r * task.x_groups + group].sum;
-                for lane in 0..LANES {
-                    let offset = fma::<FUSED>(scales[lane], f32::from(middle), offsets[lane]);
-                    totals[r][lane] = fma::<FUSED>(offset, sum, totals[r][lane]);
+                let [a, b, c, d] = sums[r];
+                let sum = match split {
+                    4 => a.add(b).add(c.add(d)),
+                    2 => a.add(b),
+                    _ => a,
+                };
+                totals[r] = sum.fma(scales, totals[r]);
+            }
+            if task.offset {
+                // weight = scale * (code - middle) + (offset + scale * middle)
+                let offsets = scales.fma(W::set(f32::from(middle)), numbers::<W>(&task.numbers, task.groups + scaled));
+                for r in 0..ROWS {
+                    totals[r] = W::set(task.side(r, group).sum).fma(offsets, totals[r]);
+                }
+            }
+        }
+        for r in 0..ROWS {
+            let mut results = [0.0; LANES];
+            totals[r].store(results.as_mut_ptr());
+            place.store(r, &results);
+        }
+    }
+}
+
+/// The scales or offsets of a group.
+#[inline(always)]
+unsafe fn numbers<W: Wide>(numbers: &Numbers<'_>, group: usize) -> W {
+    // SAFETY: the caller's: a group of the task.
+    unsafe {
+        match numbers {
+            Numbers::Rows(numbers) => W::load(numbers.as_ptr().add(group * LANES)),
+            Numbers::Groups(numbers) => W::load_f16(numbers.as_ptr().add(group * LANES)),
+        }
+    }
+}
+
+impl Right for Job<'_> {
+    /// Weights as panels of f32: those of inputs k0 to k0 + kc, of `n` columns of C from `col` on.
+    fn block<'s>(
+        &'s self,
+        (k0, kc): (usize, usize),
+        (col, n): (usize, usize),
+        nr: usize,
+        buffer: &'s mut Buffer,
+    ) -> &'s [f32] {
+        let out = buffer.take(kc * n.next_multiple_of(nr));
+        let (w, first) = (self.w, self.first + col);
+        let (size, blocks) = (panels::block_bytes(w.format.bits), k0 / BLOCK..panels::blocks(k0 + kc));
+        for panel in first / LANES..(first + n).div_ceil(LANES) {
+            let codes = w.panel(panel);
+            for b in blocks.clone() {
+                let group = w.format.group.map_or(0, |group| b * BLOCK / group);
+                let mut weights = [[0.0; LANES]; BLOCK];
+                let (numbers, codes) = (w.numbers(panel, 1), &codes[b * size..][..size]);
+                let offset = w.format.offset.then_some(w.groups() + group);
+                // SAFETY: a block of codes, and a group of the panel.
+                unsafe { decode(w.format.bits, codes, w.format.middle(), &numbers, group, offset, &mut weights) };
+                let rows = BLOCK.min(k0 + kc - b * BLOCK);
+                // Outputs of the panel that C has, and the columns where they are.
+                let lanes = first.max(panel * LANES) - panel * LANES..LANES.min(first + n - panel * LANES);
+                let at = panel * LANES + lanes.start - first;
+                for (i, weights) in weights.iter().enumerate().take(rows) {
+                    let row = b * BLOCK + i - k0;
+                    for (c, &weight) in (at..).zip(&weights[lanes.clone()]) {
+                        out[c / nr * kc * nr + row * nr + c % nr] = weight;
+                    }
+                }
+            }
+        }
+        buffer.get()
+    }
+}
+
+wide! {
+    /// The weights of a block, those of 16 outputs side by side.
+    ///
+    /// # Safety
+    /// There must be a block of codes, and the group among the numbers.
+    fn decode<W>(
+        bits: u32,
+        codes: &[u8],
+        middle: u8,
+        scales: &Numbers<'_>,
+        group: usize,
+        offset: Option<usize>,
+        out: &mut [[f32; LANES]; BLOCK],
+    ) {
+        // SAFETY: the caller's.
+        unsafe {
+            let lines = W::codes(bits, codes.as_ptr(), middle);
+            let scale = numbers::<W>(scales, group);
+            for line in 0..4 {
+                for i in 0..4 {
+                    let centred = W::byte(lines[line], i);
+                    let weights = match offset {
+                        None => centred.mul(scale),
+                        Some(offset) => {
+                            let code = centred.add(W::set(f32::from(middle)));
+                            code.mul(scale).add(numbers::<W>(scales, offset))
+                        }
+                    };
+                    weights.store(out[4 * line + i].as_mut_ptr());
                 }
             }
         }
     }
-    out[..ROWS].copy_from_slice(&totals);
 }

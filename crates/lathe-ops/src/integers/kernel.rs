@@ -191,7 +191,7 @@ pub(super) fn best(bits: u32) -> &'static Kernel {
         if cpu::vnni() {
             return &VNNI;
         }
-        if cpu::level() >= Level::Avx2 && is_x86_feature_detected!("f16c") {
+        if cpu::level() >= Level::Avx2 {
             return if bits == 8 { &WORDS } else { &BYTES };
         }
     }

@@ -24,6 +24,7 @@ pub(crate) mod tiles;
 mod vnni;
 
 pub use format::{FORMATS, Format};
+pub(crate) use panels::{block_bytes, unpack};
 pub use product::{Activations, product};
 pub(crate) use product::{Job, Left, run};
 

@@ -13,6 +13,8 @@ use std::cell::RefCell;
 
 /// The fewest rows that are worth tiles.
 const MIN_TILE_ROWS: usize = 16;
+/// Rows of two tiles.
+const TILE_ROWS: usize = 2 * tiles::ROWS;
 
 thread_local! {
     static BYTES: RefCell<Lines> = RefCell::new(Lines::zeros(0));
@@ -38,7 +40,10 @@ pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize) {
     let tiles = data.kind == Kind::Tiles;
     // SAFETY: activations are for tiles where there are those of bytes.
     let _tiles = tiles.then(|| unsafe { Tiles::new() });
-    let most = if let Kind::Panels(most) = data.kind { most } else { 2 * tiles::ROWS };
+    let blocks: Vec<(usize, usize)> = match data.kind {
+        Kind::Panels(most) => row_panels(rows, most).collect(),
+        _ => (0..rows).step_by(TILE_ROWS).map(|first| (first, TILE_ROWS.min(rows - first))).collect(),
+    };
     BYTES.with_borrow_mut(|bytes| {
         let panel = panels::blocks(w.inputs) * panels::block_bytes(8);
         let codes = match w.format.bits {
@@ -52,7 +57,7 @@ pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize) {
                 &bytes.bytes()[..count * panel]
             }
         };
-        for (r0, rows) in row_panels(rows, most) {
+        for (r0, rows) in blocks {
             for p in (0..count).step_by(2) {
                 let two = 2.min(count - p);
                 let (from, to) = ((p * LANES).max(lane) - lane, ((p + two) * LANES - lane).min(cols));

@@ -11,7 +11,7 @@ pub(super) const LANES: usize = 16;
 /// Inputs of a block.
 pub(super) const BLOCK: usize = 16;
 /// Bytes of a line.
-pub(super) const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// Blocks of so many inputs.
 pub(super) fn blocks(inputs: usize) -> usize {
@@ -19,7 +19,7 @@ pub(super) fn blocks(inputs: usize) -> usize {
 }
 
 /// Bytes of a block.
-pub(super) const fn block_bytes(bits: u32) -> usize {
+pub(crate) const fn block_bytes(bits: u32) -> usize {
     32 * bits as usize
 }
 
@@ -63,7 +63,7 @@ impl Lines {
 }
 
 /// The codes of a block, a byte each: four lines.
-pub(super) type Codes = [[u8; LINE]; 4];
+pub(crate) type Codes = [[u8; LINE]; 4];
 
 /// Packs the codes of a block.
 pub(super) fn pack(bits: u32, codes: &Codes, out: &mut [u8]) {
@@ -84,7 +84,7 @@ pub(super) fn pack(bits: u32, codes: &Codes, out: &mut [u8]) {
 
 /// The codes of a packed block.
 #[inline(always)]
-pub(super) fn unpack(bits: u32, from: &[u8]) -> Codes {
+pub(crate) fn unpack(bits: u32, from: &[u8]) -> Codes {
     let mut codes = [[0; LINE]; 4];
     if bits == 8 {
         codes.as_flattened_mut().copy_from_slice(&from[..4 * LINE]);

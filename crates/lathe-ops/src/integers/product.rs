@@ -4,7 +4,7 @@ use super::activations::{Data, Kind, Memory};
 use super::kernel::{self, Place, Task};
 use super::panels::LANES;
 use super::{Integers, float};
-use crate::gemm::{Finish, Mat, MatMut, row_panels, shrinking, split};
+use crate::gemm::{self, Finish, Mat, MatMut, row_panels, shrinking, split};
 use crate::{flops, parallel};
 
 /// What becomes of activations in products with integer weights.
@@ -76,19 +76,28 @@ pub(crate) fn run(
 }
 
 /// Activations, ready for products with weights.
-pub(crate) struct Left(Memory);
+pub(crate) enum Left {
+    /// For the kernels here.
+    Rows(Memory),
+    /// For those of f32.
+    Floats(gemm::Left),
+}
 
 impl Left {
     pub fn new(a: Mat<'_>, w: &Integers, activations: Activations, threads: usize) -> Self {
         let kind = match activations {
             Activations::Int8 => rounded_kind(a, w),
+            Activations::Float if a.rows() > float::FEW => return Self::Floats(gemm::Left::new(a)),
             Activations::Float => Kind::Floats,
         };
-        Self(Memory::new(a, w.format, kind, threads))
+        Self::Rows(Memory::new(a, w.format, kind, threads))
     }
 
     pub(super) fn data(&self) -> &Data {
-        self.0.data()
+        match self {
+            Self::Rows(memory) => memory.data(),
+            Self::Floats(_) => unreachable!("products of f32 have kernels of their own"),
+        }
     }
 }
 
@@ -129,6 +138,10 @@ impl Job<'_> {
     /// Computes the part of C that begins at (row, col).
     pub fn part(&self, mut c: MatMut<'_>, row: usize, col: usize) {
         let (rows, cols) = (c.rows(), c.cols());
+        if let Left::Floats(left) = self.left {
+            assert_eq!(row, 0, "a piece has all rows");
+            return left.piece(self, c, col, self.accumulate, self.finish);
+        }
         #[cfg(target_arch = "x86_64")]
         if matches!(self.left.data().kind, Kind::Tiles | Kind::Panels(_)) {
             return super::pairs::part(self, c, row, col);
@@ -161,7 +174,11 @@ impl Job<'_> {
             let cols = c.cols();
             let place = Place::new(c.block(r0, 0, count, cols), lane, self.accumulate);
             match floats {
-                true => float::task(self.w.format.middle(), &task, &place),
+                true => {
+                    task.check(count, 1);
+                    // SAFETY: the task holds what so many rows need, as just checked.
+                    unsafe { float::task(self.w.format.middle(), &task, &place) };
+                }
                 false => kernel.task(&task, &place),
             }
             task.skip(count);

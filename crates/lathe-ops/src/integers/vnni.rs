@@ -15,7 +15,7 @@ pub(super) const WHOLE: usize = 8;
 pub(super) const GROUPED: usize = 6;
 
 /// How many bytes before they are read codes are fetched.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 4096;
 
 /// Calls `f::<first, rows>(..)`.
 macro_rules! for_rows {

@@ -32,14 +32,19 @@ impl Storage for Bf16 {
 simd! {
     fn encode(values: &[f32], bytes: &mut [u8]) {
         for (value, bytes) in values.iter().zip(bytes.as_chunks_mut().0) {
-            let bits = value.to_bits();
-            // What is cut off rounds up from more than a half, and from a half if that makes the rest even.
-            let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-            let nan = bits >> 16 | 0x40;
-            let half = if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded };
-            *bytes = (half as u16).to_le_bytes();
+            *bytes = to_bits(*value).to_le_bytes();
         }
     }
+}
+
+/// The bits of the nearest bf16.
+#[inline(always)]
+pub(crate) fn to_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    // What is cut off rounds up from more than a half, and from a half if that makes the rest even.
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let nan = bits >> 16 | 0x40;
+    (if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded }) as u16
 }
 
 simd! {

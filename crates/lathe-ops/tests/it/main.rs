@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod embedding;
+mod halves;
 mod integers;
 mod linear;
 mod loss;
@@ -39,6 +40,15 @@ fn close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
         if difference.is_nan() { f32::INFINITY } else { worst.max(difference) }
     });
     assert!(worst <= tolerance * most, "{what}: off by {worst} where the largest entry is {most}");
+}
+
+/// Asserts that all numbers are equal, and shows the first that are not.
+#[track_caller]
+fn equal(what: &str, found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    if let Some(i) = (0..found.len()).find(|&i| found[i] != expected[i]) {
+        panic!("{what}: at {i} of {} stands {} for {}", found.len(), found[i], expected[i]);
+    }
 }
 
 /// An input of a graph: its numbers and its shape.
@@ -113,4 +123,18 @@ fn same_bits(what: &str, f: impl Fn() -> Vec<Vec<f32>> + Sync) {
     let first = on(1);
     assert!(first == on(1), "{what}: again");
     assert!(first == on(2), "{what}: on two threads");
+}
+
+/// Runs the tests of a module, of which `one` is one, with every cap of instructions: those that this CPU has not are as the
+/// one before. The test that calls this has to be named `on_every_level`.
+fn on_every_level(module: &str, one: &str) {
+    for cap in ["portable", "avx2", "avx512", "avx512vnni", "avx512bf16"] {
+        let tests = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([module, "--skip", "on_every_level"])
+            .env("LATHE_CPU", cap)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&tests.stdout);
+        assert!(tests.status.success() && said.contains(&format!("{one} ... ok")), "{cap}: {said}");
+    }
 }
