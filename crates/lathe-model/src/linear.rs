@@ -11,6 +11,7 @@ use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm, gemm_finish, gemm
 use lathe_ops::integers::{Format, Integers};
 use lathe_ops::linear;
 use lathe_ops::moe::Routing;
+use lathe_ops::storage::{Bf16, Storage};
 use rayon::prelude::*;
 
 /// How a weight matrix lies in its parameter.
@@ -124,7 +125,13 @@ impl Matrix {
             return self.weight;
         }
         let values = params.read(self.weight);
-        self.packed = (0..self.count).map(|i| Packed::with_precision(self.mat(&values, i), self.precision)).collect();
+        // Weights that are stored as bf16 stay so: half of the bytes to read, and nothing is lost.
+        let halves = params.param(self.weight).storage().key() == Bf16.key() && self.precision == Precision::F32;
+        let pack = |mat: Mat<'_>| match halves {
+            true => Packed::bf16_weights(mat),
+            false => Packed::with_precision(mat, self.precision),
+        };
+        self.packed = (0..self.count).map(|i| pack(self.mat(&values, i))).collect();
         self.weight
     }
 

@@ -1,6 +1,9 @@
 //! Sixteen numbers at a time, written once for every level of [`crate::cpu`]: what reads weights that are bf16 or integers
 //! and multiplies them in f32.
 
+// Each function is one instruction of a level that the caller of the kernel has looked for, as the trait demands.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
 use crate::simd::fma;
 use crate::storage::f16;
 

@@ -153,7 +153,7 @@ fn check(file: &Gguf, place: &GgufTensor, param: &Param) -> Result<()> {
         return Err(FolderError::Shape { file: path, tensor, found, expected });
     }
     match place.order {
-        Order::Pairs(width) if width < 2 || width % 2 != 0 || expected[0] % width != 0 => {
+        Order::Pairs(width) if width < 2 || !width.is_multiple_of(2) || !expected[0].is_multiple_of(width) => {
             let (found, expected) = (format!("{expected:?}"), format!("rows of heads of an even width, not {width}"));
             Err(FolderError::Shape { file: path, tensor, found, expected })
         }
