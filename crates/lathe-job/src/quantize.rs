@@ -115,7 +115,7 @@ pub struct BeforeAfter<T> {
 }
 
 /// The share of the loss that rounding activations may cost before the worst matrices do without.
-const ACTIVATIONS_MAY_COST: f64 = 0.0005;
+const ACTIVATIONS_MAY_COST: f64 = 0.0015;
 
 /// Sequences of a step of tuning, and how much it may change a scale.
 const TUNED_AT_ONCE: usize = 8;

@@ -25,7 +25,7 @@ const DEPTH: usize = 32;
 const TILE: usize = 256;
 
 /// How many bytes before they are read weights are fetched.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 4096;
 
 /// Pairs of a panel.
 fn panel_pairs(depth: usize) -> usize {

@@ -39,6 +39,7 @@ pub(crate) enum Kind {
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Tiles,
     /// i8, of up to so many rows at a time, as many as [`row_panels`] says: four of the first, four of the second, and so on.
+    /// What goes with groups is for each group that of each row.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Panels(usize),
     /// f32, in order, not rounded.
@@ -72,6 +73,7 @@ pub(crate) struct Data {
     pub kind: Kind,
     lines: Lines,
     sides: Vec<Side>,
+    pub rows: usize,
     /// From a row to the next.
     pub stride: usize,
     /// Groups of a row.
@@ -93,6 +95,7 @@ impl Memory {
             kind,
             lines: Lines::zeros(0),
             sides: Vec::new(),
+            rows: 0,
             stride: 0,
             groups: 0,
             span: 0,
@@ -126,7 +129,7 @@ impl Data {
             self.lines = Lines::zeros(all);
         }
         self.sides.resize(self.sides.len().max(rows * groups), Side::default());
-        (self.kind, self.stride, self.groups, self.span) = (kind, stride, groups, span / BLOCK);
+        (self.kind, self.rows, self.stride, self.groups, self.span) = (kind, rows, stride, groups, span / BLOCK);
         let middle = if format.offset() { 0 } else { i32::from(format.middle()) };
         if bytes * groups == 0 {
             return;
@@ -144,6 +147,7 @@ impl Data {
             }
             if let Kind::Panels(_) = kind {
                 interleave(lines, stride);
+                transpose(sides, groups);
             }
         };
         let most = if let Kind::Panels(most) = kind { most } else { 8 };
@@ -239,6 +243,12 @@ fn interleave(lines: &mut [u8], stride: usize) {
         let row = &from[r * stride / 4..][..stride / 4];
         quads[r..].iter_mut().step_by(rows).zip(row).for_each(|(to, from)| *to = *from);
     }
+}
+
+/// Turns what goes with the groups of each row into what goes with the rows of each group.
+fn transpose(sides: &mut [Side], groups: usize) {
+    let (copy, rows) = (sides.to_vec(), sides.len() / groups);
+    sides.iter_mut().enumerate().for_each(|(i, side)| *side = copy[i % rows * groups + i / rows]);
 }
 
 /// Spreads the bytes of the first half over all of the line, as words in the order of [`Kind::Words`].

@@ -14,7 +14,7 @@ pub(super) const FEW: usize = 8;
 pub(super) const ROWS: usize = 4;
 
 /// How many bytes before they are read codes are fetched.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 4096;
 
 wide! {
     /// Computes the results of as many rows as C has, at most [`ROWS`].
@@ -126,19 +126,27 @@ impl Right for Job<'_> {
             let codes = w.panel(panel);
             for b in blocks.clone() {
                 let group = w.format.group.map_or(0, |group| b * BLOCK / group);
-                let mut weights = [[0.0; LANES]; BLOCK];
                 let (numbers, codes) = (w.numbers(panel, 1), &codes[b * size..][..size]);
                 let offset = w.format.offset.then_some(w.groups() + group);
-                // SAFETY: a block of codes, and a group of the panel.
-                unsafe { decode(w.format.bits, codes, w.format.middle(), &numbers, group, offset, &mut weights) };
+                let decode = |out: &mut [f32], stride: usize| {
+                    assert!(out.len() >= (BLOCK - 1) * stride + LANES);
+                    // SAFETY: a block of codes, a group of the panel, and room for it.
+                    unsafe { decode(w.format.bits, codes, w.format.middle(), &numbers, group, offset, out, stride) }
+                };
                 let rows = BLOCK.min(k0 + kc - b * BLOCK);
                 // Outputs of the panel that C has, and the columns where they are.
                 let lanes = first.max(panel * LANES) - panel * LANES..LANES.min(first + n - panel * LANES);
                 let at = panel * LANES + lanes.start - first;
-                for (i, weights) in weights.iter().enumerate().take(rows) {
-                    let row = b * BLOCK + i - k0;
+                let place = |c: usize| c / nr * kc * nr + (b * BLOCK - k0) * nr + c % nr;
+                if rows == BLOCK && at.is_multiple_of(LANES) && lanes.start == 0 {
+                    decode(&mut out[place(at)..], nr);
+                    continue;
+                }
+                let mut weights = [0.0; LANES * BLOCK];
+                decode(&mut weights, LANES);
+                for (i, weights) in weights.as_chunks::<LANES>().0.iter().enumerate().take(rows) {
                     for (c, &weight) in (at..).zip(&weights[lanes.clone()]) {
-                        out[c / nr * kc * nr + row * nr + c % nr] = weight;
+                        out[place(c) + i * nr] = weight;
                     }
                 }
             }
@@ -148,10 +156,10 @@ impl Right for Job<'_> {
 }
 
 wide! {
-    /// The weights of a block, those of 16 outputs side by side.
+    /// The weights of a block: rows of 16 outputs, `stride` apart.
     ///
     /// # Safety
-    /// There must be a block of codes, and the group among the numbers.
+    /// There must be a block of codes, the group among the numbers, and room for 16 rows.
     fn decode<W>(
         bits: u32,
         codes: &[u8],
@@ -159,7 +167,8 @@ wide! {
         scales: &Numbers<'_>,
         group: usize,
         offset: Option<usize>,
-        out: &mut [[f32; LANES]; BLOCK],
+        out: &mut [f32],
+        stride: usize,
     ) {
         // SAFETY: the caller's.
         unsafe {
@@ -175,7 +184,7 @@ wide! {
                             code.mul(scale).add(numbers::<W>(scales, offset))
                         }
                     };
-                    weights.store(out[4 * line + i].as_mut_ptr());
+                    weights.store(out.as_mut_ptr().add((4 * line + i) * stride));
                 }
             }
         }

@@ -87,7 +87,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// One row or more of activations by one panel, or by two, of which all follow one another.
+/// One row or more of activations by one panel.
 pub(super) struct Task<'a> {
     pub bits: u32,
     /// The panel's codes.
@@ -109,9 +109,9 @@ pub(super) struct Task<'a> {
 }
 
 impl Task<'_> {
-    /// Asserts that everything is there for so many rows and panels.
-    pub fn check(&self, rows: usize, panels: usize) {
-        let blocks = self.codes.len() / panels::block_bytes(self.bits) / panels;
+    /// Asserts that everything is there for so many rows.
+    pub fn check(&self, rows: usize) {
+        let blocks = self.codes.len() / panels::block_bytes(self.bits);
         assert!(self.stride >= blocks * BLOCK && self.x.len() >= rows * self.stride * self.kind.bytes());
         assert!(self.sides.len() >= rows * self.x_groups && self.x_groups * self.span >= blocks);
         assert!(self.groups == 1 || self.groups == self.x_groups);
@@ -119,14 +119,7 @@ impl Task<'_> {
             Numbers::Rows(numbers) => numbers.len(),
             Numbers::Groups(numbers) => numbers.len(),
         };
-        assert!(numbers >= panels * self.numbers_of_panel() * LANES);
-    }
-
-    /// One of the rows.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    #[inline(always)]
-    pub fn row(&self, row: usize) -> Task<'_> {
-        Task { sides: &self.sides[row * self.x_groups..], x: &[], ..*self }
+        assert!(numbers >= self.groups * LANES * if self.offset { 2 } else { 1 });
     }
 
     /// Goes on to the rows behind so many.
@@ -139,12 +132,6 @@ impl Task<'_> {
     #[inline(always)]
     pub fn side(&self, row: usize, group: usize) -> &Side {
         &self.sides[row * self.x_groups + group]
-    }
-
-    /// Groups of scales and offsets that a panel has.
-    #[inline(always)]
-    pub fn numbers_of_panel(&self) -> usize {
-        self.groups * if self.offset { 2 } else { 1 }
     }
 }
 
@@ -203,7 +190,7 @@ impl Kernel {
     /// Computes the results of as many rows as C has.
     pub fn task(&self, task: &Task<'_>, place: &Place<'_>) {
         assert!((1..=self.rows).contains(&place.rows));
-        task.check(place.rows, 1);
+        task.check(place.rows);
         // SAFETY: the CPU can run this kernel, since `best` chose it; the task holds what the rows need, as just checked.
         unsafe { (self.run)(place.rows, task, place) }
     }

@@ -14,6 +14,8 @@ mod float;
 mod format;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
+mod many;
+#[cfg(target_arch = "x86_64")]
 mod pairs;
 mod panels;
 mod product;

@@ -175,7 +175,7 @@ impl Job<'_> {
             let place = Place::new(c.block(r0, 0, count, cols), lane, self.accumulate);
             match floats {
                 true => {
-                    task.check(count, 1);
+                    task.check(count);
                     // SAFETY: the task holds what so many rows need, as just checked.
                     unsafe { float::task(self.w.format.middle(), &task, &place) };
                 }

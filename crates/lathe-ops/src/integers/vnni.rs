@@ -8,12 +8,6 @@ use std::arch::x86_64::*;
 
 /// The most rows of [`few`].
 pub(super) const FEW: usize = 8;
-/// The most rows of [`many`] where a row of weights has one scale: 16 sums in registers, which is enough to
-/// keep both units for them busy.
-pub(super) const WHOLE: usize = 8;
-/// The most rows of [`many`] with groups: 12 sums and 12 results.
-pub(super) const GROUPED: usize = 6;
-
 /// How many bytes before they are read codes are fetched.
 const AHEAD: usize = 4096;
 
@@ -79,79 +73,16 @@ unsafe fn few_of<const BITS: u32, const ROWS: usize>(task: &Task<'_>, place: &Pl
                     _ => a,
                 };
             }
-            add(task, 0, group, &sums.map(|sums| sums[0]), &mut results);
+            add(task, group, &sums.map(|sums| sums[0]), &mut results);
         }
         store(place, 0, &results);
-    }
-}
-
-/// Up to [`WHOLE`] or [`GROUPED`] rows, four activations of each in turn, by one or two
-/// panels of codes of 8 bits.
-///
-/// # Safety
-/// As for [`few`], where the task's codes, scales and offsets are those of one or two panels.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-pub(super) unsafe fn many(rows: usize, panels: usize, task: &Task<'_>, place: &Place<'_>) {
-    // Where there is no second panel the first is computed twice.
-    let second = if panels == 2 { task.codes.len() / 2 } else { 0 };
-    match task.x_groups {
-        1 => for_rows!(rows, many_of, false, (task, second, place), [1 2 3 4 5 6 7 8]),
-        _ => for_rows!(rows, many_of, true, (task, second, place), [1 2 3 4 5 6]),
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn many_of<const SEVERAL: bool, const ROWS: usize>(task: &Task<'_>, second: usize, place: &Place<'_>) {
-    let panels = if second == 0 { 1 } else { 2 };
-    let blocks = task.codes.len() / panels / (4 * LINE);
-    let mut codes = task.codes.as_ptr();
-    let mut x = task.x.as_ptr();
-    let mut results = [[_mm512_setzero_ps(); ROWS]; 2];
-    // SAFETY: there are so many blocks of codes, and of activations of each row.
-    unsafe {
-        for group in 0..if SEVERAL { task.x_groups } else { 1 } {
-            let mut sums = [[_mm512_setzero_si512(); ROWS]; 2];
-            for r in 0..ROWS {
-                let start = _mm512_set1_epi32(side(task, r, group).start);
-                (sums[0][r], sums[1][r]) = (start, start);
-            }
-            for _ in 0..if SEVERAL { task.span.min(blocks - group * task.span) } else { blocks } {
-                // Written out: in a loop over lines, sums of many rows went through memory.
-                line(codes, second, x, &mut sums);
-                line(codes.add(LINE), second, x.add(4 * ROWS), &mut sums);
-                line(codes.add(2 * LINE), second, x.add(8 * ROWS), &mut sums);
-                line(codes.add(3 * LINE), second, x.add(12 * ROWS), &mut sums);
-                codes = codes.add(4 * LINE);
-                x = x.add(ROWS * panels::BLOCK);
-            }
-            add(task, 0, group, &sums[0], &mut results[0]);
-            add(task, panels - 1, group, &sums[1], &mut results[1]);
-        }
-        // The mask of a panel that is not there is empty.
-        store(place, 0, &results[0]);
-        store(place, 1, &results[1]);
-    }
-}
-
-/// Adds the products of a line of two panels.
-#[inline(always)]
-unsafe fn line<const ROWS: usize>(codes: *const u8, second: usize, x: *const u8, sums: &mut [[__m512i; ROWS]; 2]) {
-    // SAFETY: the caller's: a line of each panel, four activations of each row, and VNNI.
-    unsafe {
-        let left = _mm512_loadu_si512(codes.cast());
-        let right = _mm512_loadu_si512(codes.add(second).cast());
-        for r in 0..ROWS {
-            let x = quad(x.add(4 * r));
-            sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], left, x);
-            sums[1][r] = _mm512_dpbusd_epi32(sums[1][r], right, x);
-        }
     }
 }
 
 /// Four activations, for every output.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn quad(x: *const u8) -> __m512i {
+pub(super) unsafe fn quad(x: *const u8) -> __m512i {
     // SAFETY: the caller's.
     _mm512_set1_epi32(unsafe { x.cast::<i32>().read_unaligned() })
 }
@@ -161,7 +92,7 @@ unsafe fn quad(x: *const u8) -> __m512i {
 /// Stores or adds the results of rows and a panel.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn store<const ROWS: usize>(place: &Place<'_>, panel: usize, results: &[__m512; ROWS]) {
+pub(super) unsafe fn store<const ROWS: usize>(place: &Place<'_>, panel: usize, results: &[__m512; ROWS]) {
     let (c, stride, mask) = place.lines(panel);
     // SAFETY: the caller's: C has so many rows. The mask keeps to its columns.
     unsafe {
@@ -185,19 +116,13 @@ unsafe fn side<'a>(task: &Task<'a>, row: usize, group: usize) -> &'a Side {
     unsafe { task.sides.get_unchecked(row * task.x_groups + group) }
 }
 
-/// Adds the sums of a group to the results of rows, for a panel of the task.
+/// Adds the sums of a group to the results of rows.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn add<const ROWS: usize>(
-    task: &Task<'_>,
-    panel: usize,
-    group: usize,
-    sums: &[__m512i; ROWS],
-    results: &mut [__m512; ROWS],
-) {
+unsafe fn add<const ROWS: usize>(task: &Task<'_>, group: usize, sums: &[__m512i; ROWS], results: &mut [__m512; ROWS]) {
     // SAFETY: the caller's.
     unsafe {
-        let (scales, offsets) = numbers(task, panel, group);
+        let (scales, offsets) = numbers(task, group);
         for r in 0..ROWS {
             let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[r]), scales);
             results[r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(side(task, r, group).scale), results[r]);
@@ -210,11 +135,11 @@ unsafe fn add<const ROWS: usize>(
     }
 }
 
-/// The scales and offsets of a group, for a panel of the task.
+/// The scales and offsets of a group.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn numbers(task: &Task<'_>, panel: usize, group: usize) -> (__m512, Option<__m512>) {
-    let group = panel * task.numbers_of_panel() + if task.groups == 1 { 0 } else { group };
+unsafe fn numbers(task: &Task<'_>, group: usize) -> (__m512, Option<__m512>) {
+    let group = if task.groups == 1 { 0 } else { group };
     let get = |group: usize| {
         // SAFETY: the caller's: the group is one of the panel.
         unsafe {
@@ -268,26 +193,6 @@ pub(super) unsafe fn unpack(bits: u32, from: &[u8], out: &mut [u8]) {
             let lines = if bits == 4 { lines::<4>(from.as_ptr()) } else { lines::<6>(from.as_ptr()) };
             for (i, line) in lines.into_iter().enumerate() {
                 _mm512_storeu_si512(out.as_mut_ptr().add(i * LINE).cast(), line);
-            }
-        }
-    }
-}
-
-/// The results of rows from sums that do not begin with what they should, of one or two panels and one group.
-///
-/// # Safety
-/// The CPU must have AVX-512 F, and the task and the place must be those of so many rows and panels.
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn scale(rows: usize, panels: usize, task: &Task<'_>, sums: &[[i32; 2 * LANES]], place: &Place<'_>) {
-    for panel in 0..panels {
-        for (row, sums) in sums.iter().enumerate().take(rows) {
-            // SAFETY: a row of the task, its only group, and 16 sums for each panel.
-            unsafe {
-                let start = _mm512_set1_epi32(side(task, row, 0).start);
-                let sums = _mm512_add_epi32(start, _mm512_loadu_si512(sums.as_ptr().add(panel * LANES).cast()));
-                let mut results = [_mm512_setzero_ps()];
-                add(&task.row(row), panel, 0, &[sums], &mut results);
-                store(&place.row(row), panel, &results);
             }
         }
     }
