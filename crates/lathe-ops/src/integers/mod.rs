@@ -44,12 +44,12 @@ pub struct Integers {
     format: Format,
     outputs: usize,
     inputs: usize,
-    /// [panel][block] of [`panels`].
+    /// By panel, then by block: see [`panels`].
     codes: Lines,
     sides: Sides,
 }
 
-/// [panel][group][16] scales, then as many offsets of the same panel where the format has them.
+/// By panel, then by group, 16 scales, then as many offsets of the same panel where the format has them.
 #[derive(Clone)]
 enum Sides {
     Rows(Vec<f32>),
