@@ -35,6 +35,7 @@ mod stack;
 pub mod stem;
 mod supernet;
 pub mod taps;
+mod weight_storage;
 
 pub use block_bench::{BenchState, BlockBench};
 pub use blocks::MoeStats;
@@ -51,6 +52,7 @@ pub use stack::Mixture;
 pub use stem::Input;
 pub use supernet::{SuperNet, SuperOutcome};
 pub use taps::{AttentionMap, Seen, TapGradients, Taps};
+pub use weight_storage::WeightStorage;
 
 /// All blocks and backbones.
 pub const REGISTRY: lathe_core::Registry =
