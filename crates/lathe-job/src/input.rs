@@ -7,7 +7,7 @@ use lathe_model::shipped::{self, MODELS, SPACES, Shipped};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is written of a model: in a file, a model folder or a shipped file.
 pub fn spec(name: &str, registry: &Registry) -> Result<Spec> {
@@ -18,6 +18,18 @@ pub fn spec(name: &str, registry: &Registry) -> Result<Spec> {
     match find("model", MODELS, name)? {
         Source::Shipped(shipped) => shipped.spec().at(shipped.name),
         Source::File(text) => Spec::from_toml(&text, registry).at(name),
+    }
+}
+
+/// The folder, or the GGUF file, of a model with weights.
+pub fn trained(name: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(name);
+    match folder::has_weights(&path) {
+        true => Ok(path),
+        false => {
+            let found = if path.exists() { "no weights" } else { "nothing of that name" };
+            Err(Error::setting(format!("model {}", shorten(name)), found, "a model folder or a GGUF file"))
+        }
     }
 }
 

@@ -253,7 +253,7 @@ fn slots_of(entry: &str, slots: usize) -> Result<(std::ops::Range<usize>, Bits)>
 
 /// Lets the activations of matrices stay f32 where rounding them costs most, as many as it takes until all others together
 /// cost next to nothing. Returns their names. Encoders round all of theirs.
-fn choose_activations(network: &mut Network, sequences: &[Vec<u32>]) -> Vec<String> {
+pub(crate) fn choose_activations(network: &mut Network, sequences: &[Vec<u32>]) -> Vec<String> {
     if !network.model.frame.backbone.causal() {
         return Vec::new();
     }

@@ -48,7 +48,7 @@ pub use network::{Network, Outcome, Owner, Slot};
 pub use objective::{Objective, Targets};
 pub use params::{Grads, Param, Params};
 pub use projections::Projections;
-pub use stack::Mixture;
+pub use stack::{Mixture, stack_choice};
 pub use stem::Input;
 pub use supernet::{SuperNet, SuperOutcome};
 pub use taps::{AttentionMap, Seen, TapGradients, Taps};

@@ -46,6 +46,11 @@ pub enum Mixture {
     Hard(usize),
 }
 
+/// One option of each slot.
+pub fn stack_choice(choice: &[usize]) -> Vec<Mixture> {
+    choice.iter().map(|&option| Mixture::Hard(option)).collect()
+}
+
 /// What a slot keeps for its backward, by option: its output, and what its layer saved. One entry where one option ran.
 pub(crate) type SlotSaved = Vec<(Option<Arc<Buf>>, Option<Saved>)>;
 

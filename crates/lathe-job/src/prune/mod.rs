@@ -17,7 +17,7 @@ mod outcome;
 mod request;
 mod structured;
 mod text;
-mod vocabulary;
+pub(crate) mod vocabulary;
 
 pub use outcome::{Change, Control, Outcome, Removed, Round, Share, Vocabulary};
 pub use request::{Asked, By, Request, What};

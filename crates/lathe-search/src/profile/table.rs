@@ -63,7 +63,8 @@ impl Part {
     /// A block in a frame.
     pub fn block(block: &Block, frame: &Frame) -> Self {
         let block = block.kind.resolve(block, frame);
-        let name = PartName { block: format!("{block:?}"), frame: keys_of(frame, NOT_OF_BLOCKS), storage: String::new() };
+        let name =
+            PartName { block: format!("{block:?}"), frame: keys_of(frame, NOT_OF_BLOCKS), storage: String::new() };
         Self { name, block: Some(block), frame: frame.clone(), storage: WeightStorage::F32 }
     }
 
