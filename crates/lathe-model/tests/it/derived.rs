@@ -93,6 +93,20 @@ fn all_experts_with_an_equal_gate_are_the_feed_forward() {
     }
 }
 
+#[test]
+fn a_full_rank_is_the_feed_forward() {
+    for (name, network) in networks() {
+        let known = around(&network, 1);
+        for hidden in [None, Some(&*known[0])] {
+            for rank in [WIDTH, WIDTH + 4] {
+                let made = with(&network, &format!("low_rank{{inner=64,rank={rank}}}"), hidden);
+                let difference = difference(&around(&made, 2)[1], &around(&network, 2)[1]);
+                assert!(difference < 1e-4, "{name}: rank {rank}: {difference}");
+            }
+        }
+    }
+}
+
 /// The blocks that kinds offer to make of a feed-forward, besides nothing.
 fn offered(network: &Network) -> Vec<Block> {
     let (frame, from) = (&network.model.frame, &network.model.blocks[1]);
