@@ -12,8 +12,9 @@ use crate::quantize::compensate::inverse_factor;
 use lathe_ops::gemm::{Mat, MatMut, gemm};
 use lathe_ops::moe::Routing;
 
-/// How far the gate's logits of a token deviate from each other at first: enough to choose by, not enough to silence.
-const SPREAD: f64 = 0.5;
+/// How far the gate's logits of a token deviate from each other at first. Experts are chosen by any difference; larger ones
+/// would make some of them louder than their neurons were.
+const SPREAD: f64 = 0.05;
 /// The most rounds of the k-means.
 const ROUNDS: usize = 30;
 
@@ -121,12 +122,12 @@ struct Features {
 }
 
 impl Features {
-    /// What neurons gave in use, less their mean; or the weights by which they read, the gate's where there is one.
+    /// How much neurons gave in use, less their mean; or the weights by which they read, the gate's where there is one.
     fn new(dense: &Dense, flow: Option<&Flow>) -> Self {
         let (mut rows, width) = match flow {
             None => (dense.up[0].clone(), dense.width),
             Some(flow) => {
-                let column = |j: usize| flow.a[j..].iter().step_by(dense.inner).copied();
+                let column = |j: usize| flow.a[j..].iter().step_by(dense.inner).map(|a| a.abs());
                 ((0..dense.inner).flat_map(column).collect(), flow.a.len() / dense.inner)
             }
         };
