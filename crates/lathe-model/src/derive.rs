@@ -37,7 +37,7 @@ pub fn derive(
     derive_seen(from, &|_| None, model, slots, seed, keep)
 }
 
-/// As [`derive`], with blocks of other kinds made to fit what enters the trained ones.
+/// As [`derive()`], with blocks of other kinds made to fit what enters the trained ones.
 pub fn derive_seen(
     from: &Network,
     hidden: Hidden<'_>,
