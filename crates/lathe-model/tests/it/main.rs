@@ -3,6 +3,7 @@
 mod bad_input;
 mod composed;
 mod contract;
+mod derived;
 mod folder;
 mod gguf;
 mod integers;
