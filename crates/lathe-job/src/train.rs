@@ -44,6 +44,7 @@ pub fn with(mut settings: Settings, given: &[Given]) -> Result<Settings> {
         settings.set(key, value.clone());
     }
     settings.check()?;
+    settings.init = input::model_folder_name(&settings.init)?;
     Ok(settings)
 }
 
