@@ -14,19 +14,13 @@ use std::path::Path;
 pub struct Trained {
     /// Its name, which is also that of its file among [`MODELS`].
     pub name: &'static str,
-    /// The text that it is judged by, of which it has seen nothing.
-    pub judged_on: &'static str,
-    /// Bits per byte of that text.
-    pub bits_per_byte: f64,
-    /// A file of tensors, all of them bf16.
+    /// A file of tensors, all of them bf16, with notes on how good they are.
     weights: &'static [u8],
 }
 
 /// Every model that ships with its weights. Each is made by the recipe of its name; `bench/demo/run.py` puts it here.
 pub const TRAINED: &[Trained] = &[Trained {
-    name: STORYTELLER,
-    judged_on: "builtin:1:1",
-    bits_per_byte: 0.5843,
+    name: STORYTELLER, // the built-in language in bytes
     weights: include_bytes!("../../shipped/trained/storyteller.safetensors"),
 }];
 
@@ -53,6 +47,21 @@ impl Trained {
         }
         network.set_storage(&F32);
         network
+    }
+
+    /// The text that it is judged by, of which it has seen nothing.
+    pub fn judged_on(&self) -> String {
+        self.note("judged_on")
+    }
+
+    /// Bits per byte of that text.
+    pub fn bits_per_byte(&self) -> f64 {
+        self.note("bits_per_byte").parse().expect("a number")
+    }
+
+    fn note(&self, key: &str) -> String {
+        let (_, header) = SafeTensors::read_metadata(self.weights).expect("a good file of tensors");
+        header.metadata().as_ref().and_then(|notes| notes.get(key)).expect("a note").clone()
     }
 
     /// What tells these weights from those of other versions: a hash of them.

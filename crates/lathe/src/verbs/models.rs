@@ -79,7 +79,7 @@ impl Action for Models {
                 backbone: model.frame.backbone.key(),
                 layers: model.layers(),
                 params: Params { total: counts.total_params(), decoder: counts.decoder_params() },
-                bits_per_byte: shipped::trained(shipped.name).map(|trained| trained.bits_per_byte),
+                bits_per_byte: shipped::trained(shipped.name).map(|trained| trained.bits_per_byte()),
             });
         }
         if json {
