@@ -122,7 +122,7 @@ pub(crate) struct Side {
 impl Side {
     pub(crate) fn open(name: &str, context: &Context<'_>) -> Result<Self> {
         let model = input::spec(name, context.registry)?.model(context.registry).at(name)?;
-        let folder = Some(PathBuf::from(name)).filter(|path| folder::has_weights(path));
+        let folder = Some(input::model_folder(name)?).filter(|path| folder::has_weights(path));
         Ok(Self { name: name.into(), model, folder })
     }
 

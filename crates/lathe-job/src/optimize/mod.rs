@@ -40,7 +40,7 @@ mod text;
 mod verify;
 
 /// The model that is made faster where none is named: it ships with lathe.
-pub const DEFAULT: &str = "storyteller";
+pub const DEFAULT: &str = lathe_model::shipped::STORYTELLER;
 
 pub use job::{BASELINE, Candidate, Job, Judged};
 pub use levers::{LEVERS, Lever, levers};

@@ -17,6 +17,7 @@ mod references;
 mod registry;
 mod spaces;
 mod supernet;
+mod trained;
 
 use lathe_core::{Model, Spec};
 use lathe_model::REGISTRY;
