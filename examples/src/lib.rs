@@ -3,7 +3,8 @@
 //! | file | shows |
 //! |---|---|
 //! | `conv.rs` | a block that mixes tokens in its own way, with a state of its own |
-//! | `funnel.rs` | blocks that change the length, and one that reads what another laid aside |
+//! | `cross.rs` | attention to another stream, which a block below laid aside |
+//! | `funnel.rs` | blocks that change the length |
 //! | `project.rs` | a block that changes the width |
 //! | `rezero.rs` | another residual connection |
 //! | `nope.rs` | a family of models, whose layers can share their weights |
@@ -12,6 +13,7 @@
 //! to whatever reads models; `tests/outside.rs` counts, trains, decodes, profiles, searches, saves and loads with it.
 
 mod conv;
+mod cross;
 mod funnel;
 mod nope;
 mod project;
@@ -21,13 +23,14 @@ use lathe_core::{Backbone, BlockKind, Registry};
 use lathe_model::backbones::BACKBONES;
 
 pub use conv::Conv;
+pub use cross::{Cross, Keep};
 pub use funnel::{Pool, Unpool};
 pub use nope::Nope;
 pub use project::Project;
 pub use rezero::ReZero;
 
 /// Our blocks.
-pub const BLOCKS: &[&dyn BlockKind] = &[&Conv, &Pool, &Unpool, &Project, &ReZero];
+pub const BLOCKS: &[&dyn BlockKind] = &[&Conv, &Keep, &Cross, &Pool, &Unpool, &Project, &ReZero];
 
 /// lathe's blocks and backbones, and ours.
 pub static REGISTRY: std::sync::LazyLock<Registry> = std::sync::LazyLock::new(|| Registry {

@@ -15,6 +15,8 @@ fn counted_as_it_is() {
         ("bert", "s project{width=4} pool s f unpool project{width=8} f", ""),
         ("transformer_xl", "s f project{width=6} s rezero{inner=5} project{width=8} f", ""),
         ("nope", "s f s f s f s f s f", "nope_layers=2"),
+        ("llama", "s f keep cross f cross{heads=1} f", ""),
+        ("gpt2", "s pool keep f cross unpool", ""),
     ];
     for (backbone, stack, more) in conv.into_iter().chain(others) {
         let lengths = if backbone == "transformer_xl" { "mem_len=5" } else { "max_len=12" };

@@ -10,7 +10,8 @@ use lathe_job::{Context, differentiable, evaluate, generate, pareto, train};
 use lathe_model::{Composed, Grads, Input, Network, Precision, Targets, Training, folder};
 use lathe_search::differentiable::latency::Target;
 use lathe_search::differentiable::settings::{Preset, SearchSettings};
-use lathe_search::workload::Workload;
+use lathe_search::profile::Part;
+use lathe_search::workload::{Mode, Workload};
 use lathe_train::generate::Sampling;
 use lathe_train::settings::Settings;
 use std::ops::ControlFlow;
@@ -42,6 +43,8 @@ fn models() -> Vec<Model> {
         ("llama", "s project{width=4} pool conv f unpool project{width=8} f", ""),
         ("transformer_xl", "s f project{width=6} s rezero{inner=5} project{width=8} f", ""),
         ("nope", "s f s f s f s f s f", "nope_layers=2"),
+        ("llama", "s f keep cross f cross{heads=1} f", ""),
+        ("gpt2", "s pool keep f cross unpool", ""),
     ];
     let model = |(backbone, stack, more): (&str, &str, &str)| {
         let lengths = if backbone == "transformer_xl" { "mem_len=5" } else { "max_len=12" };
@@ -140,8 +143,22 @@ fn gradients_are_those_of_differences() {
 }
 
 #[test]
+fn what_is_saved_is_loaded() {
+    for model in models() {
+        let (dir, network) = (tempfile::tempdir().unwrap(), network(model, 5));
+        folder::save(&network, dir.path()).unwrap();
+        let loaded = folder::load(dir.path(), &REGISTRY).unwrap();
+        let logits = |network: &Network| network.logits(&Input::tokens(&IDS, 2), &mut network.init_memory(2)).to_vec();
+        assert_eq!(logits(&loaded), logits(&network), "{}", network.model.layers());
+        let mut frozen = loaded;
+        frozen.freeze();
+        close(&logits(&frozen), &logits(&network), &network.model.layers());
+    }
+}
+
+#[test]
 fn padding_changes_nothing() {
-    for stack in ["s f pool s f unpool s", "pool{by=3} s rezero unpool{by=3} f"] {
+    for stack in ["s f pool s f unpool s", "s keep f cross f cross", "pool{by=3} s rezero unpool{by=3} f"] {
         let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12";
         let network = network(model(&format!("backbone='bert'\nlayers='{stack}'\n{sizes}")), 4);
         let alone = network.hidden(&Input::tokens(&IDS[..5], 1), &mut network.init_memory(1));
@@ -157,6 +174,8 @@ fn stacks_that_do_not_fit_are_named() {
     for (stack, more, expected) in [
         ("s unpool", "", "no pool below"),
         ("pool{by=2} unpool{by=3}", "", "as `by` of its pool makes them"),
+        ("s cross", "", "no keep below"),
+        ("keep pool cross unpool", "", "3 of width 8"),
         ("pool s", "", "3 of 6 tokens after the last block"),
         ("project{width=4} s", "", "a width of 4 after the last block"),
         ("s f64 s f32", "nope_layers=1", "equal blocks in layers that share their weights"),
@@ -222,6 +241,20 @@ fn goes_all_the_way(toml: &str) {
     // Profiled, and searched without training.
     let profiled = TableSource::default().table(&context, &space, &[], &Workload::default(), &mut |_| ()).unwrap();
     assert!(profiled.table.blocks.iter().any(|entry| entry.name.block.starts_with("conv")));
+    for mode in [Mode::Infer, Mode::Decode, Mode::Prompt, Mode::Train] {
+        let workload = Workload { mode, batch: 2, ..Workload::default() };
+        for part in Part::of_space(&space, &workload).unwrap() {
+            if let Some(block) = part.block {
+                workload.block(&block, &part.frame, 0).unwrap()();
+            }
+        }
+    }
+    let shapes: Vec<(u32, u32)> = space
+        .covering()
+        .flat_map(|model| Part::of_model(&model).collect::<Vec<_>>())
+        .map(|part| (part.frame.d_model, part.frame.tgt_len))
+        .collect();
+    assert_eq!(shapes.contains(&(8, 8)), !space.baseline.keeps_shape(), "{shapes:?}");
     let asked = pareto::Request {
         space: text(&path("space.toml")),
         workload: Workload::default(),

@@ -43,6 +43,11 @@ impl Shape {
         self.aside.push((name, self.width, self.len));
     }
 
+    /// The latest width and length of a name, if there is any.
+    pub fn see(&self, name: &str) -> Option<(u32, u64)> {
+        self.aside.iter().rev().find(|(known, ..)| *known == name).map(|&(_, width, len)| (width, len))
+    }
+
     /// Takes the latest width and length of a name, if there is any.
     pub fn take(&mut self, name: &str) -> Option<(u32, u64)> {
         let at = self.aside.iter().rposition(|(known, ..)| *known == name)?;

@@ -510,7 +510,7 @@ impl Frame {
 
 /// A place in a stack, on the way up from the bottom.
 #[derive(Debug, Clone)]
-pub struct Place<'a> {
+pub struct StackPlace<'a> {
     model: &'a Frame,
     /// The frame as it is here: the model's, but for the width.
     pub frame: Cow<'a, Frame>,
@@ -518,7 +518,7 @@ pub struct Place<'a> {
     pub shape: Shape,
 }
 
-impl<'a> Place<'a> {
+impl<'a> StackPlace<'a> {
     /// Below the first block of a model.
     pub fn new(frame: &'a Frame) -> Self {
         let shape = Shape::new(frame.d_model, frame.tgt_len.into());
@@ -567,7 +567,7 @@ pub struct Model {
 impl Model {
     /// Checks each block against the frame as it is where the block stands, and that the stack ends as it began.
     pub fn new(frame: Frame, blocks: Vec<Block>) -> Result<Self> {
-        let mut place = Place::new(&frame);
+        let mut place = StackPlace::new(&frame);
         for (i, block) in blocks.iter().enumerate() {
             place.check(block).map_err(|error| error.at(&format!("block {} ({block:?})", i + 1)))?;
             place.pass(block).map_err(|error| error.at(&format!("block {} ({block:?})", i + 1)))?;
@@ -579,13 +579,19 @@ impl Model {
     /// Each block with the frame and the setting that it stands in: those of the model until a block changes width or
     /// length.
     pub fn placed<'a>(&'a self, setting: Setting) -> impl Iterator<Item = (&'a Block, Cow<'a, Frame>, Setting)> {
-        let mut place = Place::new(&self.frame);
+        let mut place = StackPlace::new(&self.frame);
         place.shape.len = setting.tgt_len;
         self.blocks.iter().map(move |block| {
             let here = (block, place.frame.clone(), Setting { tgt_len: place.shape.len, ..setting });
             place.pass(block).expect("a stack that was checked");
             here
         })
+    }
+
+    /// Whether hidden states have the same width and length from the first block to the last.
+    pub fn keeps_shape(&self) -> bool {
+        let whole = Setting::of(self);
+        self.placed(whole).all(|(_, frame, here)| here == whole && frame.d_model == self.frame.d_model)
     }
 
     /// The stack in the notation.

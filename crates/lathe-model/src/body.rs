@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
 /// What a pass keeps for its backward.
 struct Kept {
     stem: StemSaved,
-    slots: Vec<stack::Kept>,
+    slots: Vec<stack::SlotKept>,
     norm: Option<(Buf, Buf)>,
 }
 

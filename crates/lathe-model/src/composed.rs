@@ -75,6 +75,11 @@ impl GraphStream {
         Self { hidden, ..self.clone() }
     }
 
+    /// What was laid aside under a name at last, to be read.
+    pub fn see(&self, name: &str) -> Option<&Self> {
+        self.aside.iter().rev().find(|(known, _)| *known == name).map(|(_, stream)| stream)
+    }
+
     /// What was laid aside under a name at last, to be taken away.
     pub fn take(&mut self, name: &str) -> Option<Self> {
         let at = self.aside.iter().rposition(|(known, _)| *known == name)?;

@@ -70,7 +70,7 @@ impl Here {
 }
 
 /// What a slot keeps for its backward, and where it stands.
-pub(crate) type Kept = (SlotSaved, Here);
+pub(crate) type SlotKept = (SlotSaved, Here);
 
 /// What a slot keeps for its backward, by option: its output, and what its layer saved. One entry where one option ran.
 pub(crate) type SlotSaved = Vec<(Option<Arc<Buf>>, Option<Saved>)>;
@@ -124,7 +124,7 @@ impl Stack {
         states: &mut [LayerState],
         mixture: impl Fn(usize) -> Mixture,
         taps: &Taps,
-    ) -> (Stream, Vec<Kept>, Seen) {
+    ) -> (Stream, Vec<SlotKept>, Seen) {
         let slots = 0..taps.until.unwrap_or(self.slots.len());
         self.walk(pass, (slots.clone(), taps), x, &mut states[slots], mixture)
     }
@@ -137,7 +137,7 @@ impl Stack {
         mut x: Stream,
         states: &mut [LayerState],
         mixture: impl Fn(usize) -> Mixture,
-    ) -> (Stream, Vec<Kept>, Seen) {
+    ) -> (Stream, Vec<SlotKept>, Seen) {
         let (mut saved, mut seen) = (Vec::new(), Seen::of(taps));
         for (s, state) in slots.clone().zip(states) {
             seen.enter(taps, s, &x.hidden);
@@ -169,7 +169,7 @@ impl Stack {
     pub fn backward(
         &self,
         pass: &Pass<'_>,
-        saved: Vec<Kept>,
+        saved: Vec<SlotKept>,
         dx: Buf,
         mixture: impl Fn(usize) -> Mixture,
         (taps, injected): (&Taps, &TapGradients),
@@ -184,7 +184,7 @@ impl Stack {
         &self,
         pass: &Pass<'_>,
         (first, taps): (usize, &Taps),
-        saved: Vec<Kept>,
+        saved: Vec<SlotKept>,
         mut dx: Buf,
         mixture: impl Fn(usize) -> Mixture,
         injected: &TapGradients,

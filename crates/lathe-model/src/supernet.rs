@@ -11,7 +11,7 @@ use crate::objective::Objective;
 use crate::params::{Builder, Grads, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::stem::Input;
-use lathe_core::{Block, Error, Frame, Model, Place, Result};
+use lathe_core::{Block, Error, Frame, Model, Result, StackPlace};
 use lathe_ops::Precision;
 use std::borrow::Cow;
 
@@ -37,7 +37,7 @@ pub struct SuperOutcome {
 
 /// The frame that each slot stands in. Options of a slot are mixed: where one changes width or length, it stands alone.
 fn frames<'a>(frame: &'a Frame, slots: &[Vec<Block>]) -> Result<Vec<Cow<'a, Frame>>> {
-    let (mut place, mut frames) = (Place::new(frame), Vec::new());
+    let (mut place, mut frames) = (StackPlace::new(frame), Vec::new());
     for (s, options) in slots.iter().enumerate() {
         let at = |error: Error| error.at(&format!("slot {}", s + 1));
         frames.push(place.frame.clone());

@@ -9,7 +9,7 @@ use super::file::product;
 use super::{Condition, Slot, World};
 use crate::error::shorten;
 use crate::fields::Field;
-use crate::model::{Key, Place, Value};
+use crate::model::{Key, StackPlace, Value};
 use crate::{Block, Error, Frame, Registry, Result, Spec, notation};
 use num_bigint::BigUint;
 use std::collections::HashMap;
@@ -158,7 +158,7 @@ impl Checker<'_, '_> {
         frame.check().map_err(|error| error.at(&format!("choices{}", draft.choices(&genes))))?;
         let mut picks = Vec::with_capacity(slots);
         let mut size = BigUint::from(1u32);
-        let mut place = Place::new(&frame);
+        let mut place = StackPlace::new(&frame);
         for slot in 0..slots {
             let valid = self.valid_picks(slot, &place, &genes, &mut values)?;
             size *= self.ways(slot, valid.len())?;
@@ -174,7 +174,13 @@ impl Checker<'_, '_> {
     }
 
     /// The indices of the picks of a slot that the conditions allow; those must fit the frame and differ.
-    fn valid_picks(&mut self, s: usize, place: &Place<'_>, genes: &[u32], values: &mut [Vec<u32>]) -> Result<Vec<u32>> {
+    fn valid_picks(
+        &mut self,
+        s: usize,
+        place: &StackPlace<'_>,
+        genes: &[u32],
+        values: &mut [Vec<u32>],
+    ) -> Result<Vec<u32>> {
         let (draft, frame) = (self.draft, &*place.frame);
         let slot = &draft.slots[s];
         let mut valid = Vec::new();
@@ -202,13 +208,13 @@ impl Checker<'_, '_> {
     }
 
     /// Goes on above a slot. Whichever of its picks is taken, blocks above have to find the same width and length.
-    fn climb(&mut self, s: usize, valid: &[u32], place: &mut Place<'_>) -> Result<()> {
+    fn climb(&mut self, s: usize, valid: &[u32], place: &mut StackPlace<'_>) -> Result<()> {
         let slot = &self.draft.slots[s];
         let error = |found: &str, expected: &str| Err(Error::value(format!("slots, table {}", s + 1), found, expected));
         let mut left = slot.repeats.last().copied().unwrap_or(0);
         while left > 0 && !valid.is_empty() {
             self.spend(valid.len())?;
-            let mut next: Option<Place<'_>> = None;
+            let mut next: Option<StackPlace<'_>> = None;
             for &pick in valid {
                 let mut here = place.clone();
                 slot.picks[pick as usize].blocks.iter().try_for_each(|block| here.pass(block))?;

@@ -4,7 +4,7 @@ use super::latency::CostTable;
 use super::settings::Cost;
 use crate::profile::{self, FRAME, Part};
 use crate::{Error, Result};
-use lathe_core::{Block, Frame, Place, Registry, notation};
+use lathe_core::{Block, Frame, Registry, StackPlace, notation};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -113,7 +113,7 @@ impl Costs {
         Ok(Self { blocks: found, frame: of_frame, len: frame.tgt_len })
     }
 
-    fn of(&self, block: &Block, place: &Place<'_>) -> Result<f64> {
+    fn of(&self, block: &Block, place: &StackPlace<'_>) -> Result<f64> {
         let (frame, len) = (&*place.frame, place.shape.len.max(1));
         let resolved = block.kind.resolve(block, frame);
         let here = |shape: (u32, u32)| shape.0 == frame.d_model && u64::from(shape.1) == len;
@@ -136,7 +136,7 @@ impl Costs {
     pub fn table(&self, frame: &Frame, slots: &[Vec<Block>], baseline: &[Block], whole: bool) -> Result<CostTable> {
         // Where one option changes width or length, all do, and alike.
         let stack = |slots: &[Vec<Block>]| {
-            let (mut place, mut costs) = (Place::new(frame), Vec::new());
+            let (mut place, mut costs) = (StackPlace::new(frame), Vec::new());
             place.shape.len = self.len.into();
             for options in slots {
                 costs.push(options.iter().map(|block| self.of(block, &place)).collect::<Result<Vec<f64>>>()?);
