@@ -21,9 +21,16 @@ const EMBEDDING: EmbeddingStyle =
     EmbeddingStyle { plain: Some("decoder.embedding.weight"), prefix: "decoder.embedding", scaled: false };
 const HEAD: HeadStyle = HeadStyle { plain_weight: "decoder.output.weight", plain_bias: None, criterion: false };
 
-/// A key of the model file that only this backbone has.
-const KEYS: &[OwnKey] =
-    &[OwnKey::new("nope_eps", KeyKind::Real(0.0, 1.0), Some("1e-6"), "added to variances by norms [1e-6]")];
+/// Keys of the model file that only this backbone has.
+const KEYS: &[OwnKey] = &[
+    OwnKey::new("nope_eps", KeyKind::Real(0.0, 1.0), Some("1e-6"), "added to variances by norms [1e-6]"),
+    OwnKey::new(
+        "nope_layers",
+        KeyKind::Int(1, 1000),
+        None,
+        "layers with weights of their own, which others share [all]",
+    ),
+];
 
 fn norm_kind(frame: &Frame) -> NormKind {
     NormKind { norm: Norm::Rms, eps: frame.real("nope_eps").unwrap_or(1e-6) as f32 }
@@ -54,6 +61,11 @@ impl Backbone for Nope {
 impl BuildBackbone for Nope {
     fn layer_name(&self, number: usize) -> String {
         format!("decoder.layers.{number}")
+    }
+
+    /// As in ALBERT (Lan et al., 2020).
+    fn own_layers(&self, frame: &Frame) -> Option<usize> {
+        frame.int("nope_layers").map(|layers| layers as usize)
     }
 
     fn style(&self, frame: &Frame, _: usize) -> Style {

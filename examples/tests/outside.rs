@@ -1,4 +1,4 @@
-//! A block and a backbone from outside go all the way: counted, trained, evaluated, decoded, profiled, searched in both ways,
+//! Blocks and a backbone from outside go all the way: counted, trained, evaluated, decoded, profiled, searched in both ways,
 //! saved and loaded, with no change to any crate of lathe.
 
 use lathe_core::{Model, Space, Spec};
@@ -10,32 +10,55 @@ use lathe_job::{Context, differentiable, evaluate, generate, pareto, train};
 use lathe_model::{Composed, Grads, Input, Network, Precision, Targets, Training, folder};
 use lathe_search::differentiable::latency::Target;
 use lathe_search::differentiable::settings::{Preset, SearchSettings};
-use lathe_search::workload::Workload;
+use lathe_search::profile::Part;
+use lathe_search::workload::{Mode, Workload};
 use lathe_train::generate::Sampling;
 use lathe_train::settings::Settings;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// The space: every slot may be our block, attention, a feed-forward or nothing, in our backbone.
-const SPACE: &str = "[baseline]\nbackbone='nope'\nlayers='conv{width=3} f s f'\nd_model=16\nheads=2\ninner=32\nvocab=256\n\
-                     max_len=24\ntgt_len=16\n\n[[slots]]\nrepeat=4\noptions=['conv{width=2}','conv{width=3}','s','f','-']";
+/// Spaces in our backbone: every slot may be our block, attention, a feed-forward or nothing; and a funnel with a
+/// bottleneck in it, where slots between the fixed blocks choose.
+const SPACES: [&str; 2] = [
+    "[baseline]\nbackbone='nope'\nlayers='conv{width=3} f s f'\nd_model=16\nheads=2\ninner=32\nvocab=256\n\
+     max_len=24\ntgt_len=16\n\n[[slots]]\nrepeat=4\noptions=['conv{width=2}','conv{width=3}','s','f','-']",
+    "[baseline]\nbackbone='nope'\nlayers='s pool f project{width=8} f project{width=16} unpool f'\nd_model=16\nheads=2\n\
+     inner=32\nvocab=256\nmax_len=24\ntgt_len=16\n\n[[slots]]\noptions=['s','conv']\n[[slots]]\noptions=['pool']\n\
+     [[slots]]\noptions=['conv','f','-']\n[[slots]]\noptions=['project{width=8}']\n[[slots]]\noptions=['rezero','f','conv']\n\
+     [[slots]]\noptions=['project{width=16}']\n[[slots]]\noptions=['unpool']\n[[slots]]\noptions=['f','rezero']",
+];
 
 fn model(toml: &str) -> Model {
     let spec = Spec::from_toml(toml, &REGISTRY).unwrap_or_else(|error| panic!("{error}\n{toml}"));
     spec.model(&REGISTRY).unwrap_or_else(|error| panic!("{error}\n{toml}"))
 }
 
-/// Our block in our backbone and in those of lathe that predict the next token.
+/// Our blocks in our backbone and in those of lathe that predict the next token.
 fn models() -> Vec<Model> {
-    ["nope", "gpt2", "transformer_xl", "llama"]
-        .map(|backbone| {
-            let lengths = if backbone == "transformer_xl" { "mem_len=5" } else { "max_len=12" };
-            let stack = "conv{width=3} f s conv";
-            model(&format!(
-                "backbone='{backbone}'\nlayers='{stack}'\nd_model=8\nheads=2\nvocab=11\ntgt_len=6\n{lengths}"
-            ))
-        })
-        .into()
+    let conv = ["nope", "gpt2", "transformer_xl", "llama"].map(|backbone| (backbone, "conv{width=3} f s conv", ""));
+    let others = [
+        ("nope", "s f pool s f unpool s", ""),
+        ("gpt2", "pool{by=3} s rezero unpool{by=3} f", ""),
+        ("llama", "s pool f pool s f unpool s unpool f", ""),
+        ("llama", "s project{width=4} pool conv f unpool project{width=8} f", ""),
+        ("transformer_xl", "s f project{width=6} s rezero{inner=5} project{width=8} f", ""),
+        ("nope", "s f s f s f s f s f", "nope_layers=2"),
+        ("llama", "s f keep cross f cross{heads=1} f", ""),
+        ("gpt2", "s pool keep f cross unpool", ""),
+    ];
+    let model = |(backbone, stack, more): (&str, &str, &str)| {
+        let lengths = if backbone == "transformer_xl" { "mem_len=5" } else { "max_len=12" };
+        let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6";
+        model(&format!("backbone='{backbone}'\nlayers='{stack}'\n{sizes}\n{lengths}\n{more}"))
+    };
+    conv.into_iter().chain(others).map(model).collect()
+}
+
+/// A network none of whose weights are 0, so that every gradient is.
+fn network(model: Model, seed: u64) -> Network {
+    let mut network = Network::new(model, seed).unwrap();
+    network.params_mut().for_each(|param| param.data.iter_mut().for_each(|x| *x += 0.1));
+    network
 }
 
 const IDS: [u32; 12] = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8];
@@ -51,7 +74,7 @@ fn close(a: &[f32], b: &[f32], what: &str) {
 #[test]
 fn one_token_at_a_time_gives_what_the_whole_gives() {
     for model in models() {
-        let network = Network::new(model, 1).unwrap();
+        let network = network(model, 1);
         let memory = network.init_memory(2);
         let whole = network.logits(&Input::tokens(&IDS, 2), &mut memory.clone());
         let (mut cached, mut segments) = (network.init_cache(2, 1, &memory), memory);
@@ -62,7 +85,7 @@ fn one_token_at_a_time_gives_what_the_whole_gives() {
                 true => network.logits(&Input::tokens(&step, 2), &mut segments).to_vec(),
                 false => [0, 1].map(|b| whole[(b * 6 + t) * 11..][..11].to_vec()).concat(),
             };
-            close(&found, &expected, &format!("{} token {t}", network.model.frame.backbone.key()));
+            close(&found, &expected, &format!("{} token {t}", network.model.layers()));
         }
     }
 }
@@ -70,7 +93,7 @@ fn one_token_at_a_time_gives_what_the_whole_gives() {
 #[test]
 fn gradients_are_those_of_the_graph() {
     for model in models() {
-        let network = Network::new(model, 2).unwrap();
+        let network = network(model, 2);
         let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / 12.0 };
         let mut grads = Grads::new(network.params());
         let input = Input::tokens(&IDS, 2);
@@ -82,20 +105,104 @@ fn gradients_are_those_of_the_graph() {
         for ((name, var), grad) in composed.vars().zip(grads.finish()) {
             let expected: Vec<f64> = store.get(var.as_tensor()).unwrap().flatten_all().unwrap().to_vec1().unwrap();
             let expected: Vec<f32> = expected.into_iter().map(|x| x as f32).collect();
-            close(grad, &expected, name);
+            close(grad, &expected, &format!("{name} of {}", network.model.layers()));
+        }
+    }
+}
+
+/// The judge of both, for blocks that change width and length or share weights: loss by weight.
+#[test]
+fn gradients_are_those_of_differences() {
+    for model in models() {
+        let (name, mut network) = (model.layers(), network(model, 3));
+        let (training, input) = (Training { dropout_key: None, balance: 0.0, scale: 1.0 }, Input::tokens(&IDS, 2));
+        let mut grads = Grads::new(network.params());
+        network.train(&input, &Targets(&NEXT), &mut network.init_memory(2), &training, &mut grads);
+        let grads: Vec<Vec<f32>> = grads.finish().to_vec();
+        // The loss in f64 with one weight moved, and where that is then.
+        let mut loss = |at: usize, by: f32| -> (f64, f64) {
+            let moved = |network: &mut Network, to: Option<f32>| {
+                let param = network.params_mut().nth(at).unwrap();
+                let i = param.data.len() / 2;
+                let to = to.unwrap_or(param.data[i] + by);
+                std::mem::replace(&mut param.data[i], to)
+            };
+            let before = moved(&mut network, None);
+            let composed = Composed::new(&network, candle_core::DType::F64, &candle_core::Device::Cpu).unwrap();
+            let (loss, _) = composed.loss(&input, &NEXT, &mut composed.memory(2).unwrap(), &training).unwrap();
+            let loss = loss.to_scalar().unwrap();
+            (f64::from(moved(&mut network, Some(before))), loss)
+        };
+        for (at, grad) in grads.iter().enumerate() {
+            let (right, left) = (loss(at, 1e-3), loss(at, -1e-3));
+            let (found, expected) = (f64::from(grad[grad.len() / 2]), (right.1 - left.1) / (right.0 - left.0));
+            let off = (found - expected).abs();
+            assert!(off < 1e-3 * expected.abs().max(0.1), "parameter {at} of {name}: {found} and {expected}");
         }
     }
 }
 
 #[test]
+fn what_is_saved_is_loaded() {
+    for model in models() {
+        let (dir, network) = (tempfile::tempdir().unwrap(), network(model, 5));
+        folder::save(&network, dir.path()).unwrap();
+        let loaded = folder::load(dir.path(), &REGISTRY).unwrap();
+        let logits = |network: &Network| network.logits(&Input::tokens(&IDS, 2), &mut network.init_memory(2)).to_vec();
+        assert_eq!(logits(&loaded), logits(&network), "{}", network.model.layers());
+        let mut frozen = loaded;
+        frozen.freeze();
+        close(&logits(&frozen), &logits(&network), &network.model.layers());
+    }
+}
+
+#[test]
+fn padding_changes_nothing() {
+    for stack in ["s f pool s f unpool s", "s keep f cross f cross", "pool{by=3} s rezero unpool{by=3} f"] {
+        let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12";
+        let network = network(model(&format!("backbone='bert'\nlayers='{stack}'\n{sizes}")), 4);
+        let alone = network.hidden(&Input::tokens(&IDS[..5], 1), &mut network.init_memory(1));
+        let mask: Vec<bool> = (0..12).map(|i| i < 5 || i >= 6).collect();
+        let padded = Input { mask: Some(&mask), ..Input::tokens(&IDS, 2) };
+        close(&network.hidden(&padded, &mut network.init_memory(2))[..5 * 8], &alone, stack);
+    }
+}
+
+#[test]
+fn stacks_that_do_not_fit_are_named() {
+    let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12";
+    for (stack, more, expected) in [
+        ("s unpool", "", "no pool below"),
+        ("pool{by=2} unpool{by=3}", "", "as `by` of its pool makes them"),
+        ("s cross", "", "no keep below"),
+        ("keep pool cross unpool", "", "3 of width 8"),
+        ("pool s", "", "3 of 6 tokens after the last block"),
+        ("project{width=4} s", "", "a width of 4 after the last block"),
+        ("s f64 s f32", "nope_layers=1", "equal blocks in layers that share their weights"),
+    ] {
+        let toml = format!("backbone='nope'\nlayers='{stack}'\n{sizes}\n{more}");
+        let spec = Spec::from_toml(&toml, &REGISTRY).unwrap();
+        let error = spec.model(&REGISTRY).and_then(|model| Network::new(model, 0)).err().expect(stack).to_string();
+        assert!(error.contains(expected), "{stack}: {error}");
+    }
+    let space = SPACES[1].replace("['unpool']", "['unpool','s']");
+    let error = Space::from_toml(&space, &REGISTRY).unwrap_err().to_string();
+    assert!(error.contains("options that change width and length alike"), "{error}");
+}
+
+#[test]
 fn all_the_way() {
+    SPACES.into_iter().for_each(goes_all_the_way);
+}
+
+fn goes_all_the_way(toml: &str) {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let text = |path: &Path| path.display().to_string();
-    std::fs::write(path("space.toml"), SPACE).unwrap();
+    std::fs::write(path("space.toml"), toml).unwrap();
     let (measurer, tables) = (InProcess::new(&REGISTRY), Memory::new("tables"));
     let context = Context { registry: &REGISTRY, measurer: &measurer, tables: &tables };
-    let space = Space::from_toml(SPACE, &REGISTRY).unwrap();
+    let space = Space::from_toml(toml, &REGISTRY).unwrap();
 
     // Trained, saved, loaded, evaluated, and made to write.
     std::fs::write(path("model.toml"), space.baseline.to_toml()).unwrap();
@@ -134,6 +241,20 @@ fn all_the_way() {
     // Profiled, and searched without training.
     let profiled = TableSource::default().table(&context, &space, &[], &Workload::default(), &mut |_| ()).unwrap();
     assert!(profiled.table.blocks.iter().any(|entry| entry.name.block.starts_with("conv")));
+    for mode in [Mode::Infer, Mode::Decode, Mode::Prompt, Mode::Train] {
+        let workload = Workload { mode, batch: 2, ..Workload::default() };
+        for part in Part::of_space(&space, &workload).unwrap() {
+            if let Some(block) = part.block {
+                workload.block(&block, &part.frame, 0).unwrap()();
+            }
+        }
+    }
+    let shapes: Vec<(u32, u32)> = space
+        .covering()
+        .flat_map(|model| Part::of_model(&model).collect::<Vec<_>>())
+        .map(|part| (part.frame.d_model, part.frame.tgt_len))
+        .collect();
+    assert_eq!(shapes.contains(&(8, 8)), !space.baseline.keeps_shape(), "{shapes:?}");
     let asked = pareto::Request {
         space: text(&path("space.toml")),
         workload: Workload::default(),

@@ -21,13 +21,39 @@ pub enum Role {
     Identity,
 }
 
-/// Width and length of hidden states.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Width and length of hidden states, and of those that blocks below laid aside for blocks above.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
     /// D
     pub width: u32,
     /// T
     pub len: u64,
+    /// What was laid aside, by name, with its width and length; the latest last.
+    pub aside: Vec<(&'static str, u32, u64)>,
+}
+
+impl Shape {
+    /// Hidden states of so many tokens, with nothing laid aside.
+    pub fn new(width: u32, len: u64) -> Self {
+        Self { width, len, aside: Vec::new() }
+    }
+
+    /// Lays width and length aside under a name.
+    pub fn lay_aside(&mut self, name: &'static str) {
+        self.aside.push((name, self.width, self.len));
+    }
+
+    /// The latest width and length of a name, if there is any.
+    pub fn see(&self, name: &str) -> Option<(u32, u64)> {
+        self.aside.iter().rev().find(|(known, ..)| *known == name).map(|&(_, width, len)| (width, len))
+    }
+
+    /// Takes the latest width and length of a name, if there is any.
+    pub fn take(&mut self, name: &str) -> Option<(u32, u64)> {
+        let at = self.aside.iter().rposition(|(known, ..)| *known == name)?;
+        let (_, width, len) = self.aside.remove(at);
+        Some((width, len))
+    }
 }
 
 /// A kind of block. One file of `lathe-model` implements it for one idea.
@@ -66,9 +92,10 @@ pub trait BlockKind: Sync {
     fn in_references(&self) -> bool {
         false
     }
-    /// Width and length of its output for those of its input.
-    fn reshape(&self, _block: &Block, shape: Shape) -> Shape {
-        shape
+    /// Width and length of its output for those of its input, where it changes them; an error where it does not fit
+    /// what stands below.
+    fn reshape(&self, _block: &Block, shape: Shape) -> Result<Shape> {
+        Ok(shape)
     }
     /// What makes it compute. This crate has no tensors and passes it on: lathe-model says what it expects.
     fn builder(&self) -> &'static dyn Any;

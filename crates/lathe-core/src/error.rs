@@ -80,7 +80,7 @@ impl Error {
     }
 
     /// The same error with what contains its place named before it.
-    pub(crate) fn at(mut self, outer: &str) -> Self {
+    pub fn at(mut self, outer: &str) -> Self {
         match &mut self {
             Self::Notation { place, .. } | Self::Value { place, .. } => *place = format!("{outer}, {place}"),
             Self::Missing { place, .. } => *place = outer.into(),

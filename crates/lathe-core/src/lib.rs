@@ -27,7 +27,7 @@ pub use cost::{Cost, Setting};
 pub use error::{Error, Result, shorten};
 pub use fault::Fault;
 pub use identity::{Identify, Identity};
-pub use model::{Activation, Frame, Model, NormPlace, Spec};
+pub use model::{Activation, Frame, Model, NormPlace, Spec, StackPlace};
 pub use space::{Genome, Sampling, Space};
 
 /// The most blocks an architecture may have.

@@ -508,6 +508,53 @@ impl Frame {
     }
 }
 
+/// A place in a stack, on the way up from the bottom.
+#[derive(Debug, Clone)]
+pub struct StackPlace<'a> {
+    model: &'a Frame,
+    /// The frame as it is here: the model's, but for the width.
+    pub frame: Cow<'a, Frame>,
+    /// Width and length of the hidden states here.
+    pub shape: Shape,
+}
+
+impl<'a> StackPlace<'a> {
+    /// Below the first block of a model.
+    pub fn new(frame: &'a Frame) -> Self {
+        let shape = Shape::new(frame.d_model, frame.tgt_len.into());
+        Self { model: frame, frame: Cow::Borrowed(frame), shape }
+    }
+
+    /// Whether a block may stand here.
+    pub fn check(&self, block: &Block) -> Result<()> {
+        block.kind.check(block, &self.frame)
+    }
+
+    /// Goes on above a block.
+    pub fn pass(&mut self, block: &Block) -> Result<()> {
+        self.shape = block.kind.reshape(block, self.shape.clone())?;
+        if self.shape.width != self.frame.d_model {
+            self.frame.to_mut().d_model = self.shape.width;
+        }
+        Ok(())
+    }
+
+    /// Whether a stack may end here: with the width that it began with, and where there is an output for each token, with
+    /// all of them.
+    pub fn end(&self) -> Result<()> {
+        let (frame, shape) = (self.model, &self.shape);
+        if shape.width != frame.d_model {
+            let expected = format!("d_model, which is {}", frame.d_model);
+            return Err(Error::value("layers", format!("a width of {} after the last block", shape.width), expected));
+        }
+        if frame.has_head() && shape.len != u64::from(frame.tgt_len) {
+            let found = format!("{} of {} tokens after the last block", shape.len, frame.tgt_len);
+            return Err(Error::value("layers", found, "all of them, for an output of each"));
+        }
+        Ok(())
+    }
+}
+
 /// A model: a valid frame with a valid stack of blocks in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
@@ -518,28 +565,33 @@ pub struct Model {
 }
 
 impl Model {
-    /// Checks each block against the frame.
+    /// Checks each block against the frame as it is where the block stands, and that the stack ends as it began.
     pub fn new(frame: Frame, blocks: Vec<Block>) -> Result<Self> {
+        let mut place = StackPlace::new(&frame);
         for (i, block) in blocks.iter().enumerate() {
-            let check = block.kind.check(block, &frame);
-            check.map_err(|error| error.at(&format!("block {} ({block:?})", i + 1)))?;
+            place.check(block).map_err(|error| error.at(&format!("block {} ({block:?})", i + 1)))?;
+            place.pass(block).map_err(|error| error.at(&format!("block {} ({block:?})", i + 1)))?;
         }
+        place.end()?;
         Ok(Self { frame, blocks })
     }
 
     /// Each block with the frame and the setting that it stands in: those of the model until a block changes width or
     /// length.
     pub fn placed<'a>(&'a self, setting: Setting) -> impl Iterator<Item = (&'a Block, Cow<'a, Frame>, Setting)> {
-        let (mut frame, mut setting) = (Cow::Borrowed(&self.frame), setting);
+        let mut place = StackPlace::new(&self.frame);
+        place.shape.len = setting.tgt_len;
         self.blocks.iter().map(move |block| {
-            let here = (block, frame.clone(), setting);
-            let shape = block.kind.reshape(block, Shape { width: frame.d_model, len: setting.tgt_len });
-            if shape.width != frame.d_model {
-                frame.to_mut().d_model = shape.width;
-            }
-            setting.tgt_len = shape.len;
+            let here = (block, place.frame.clone(), Setting { tgt_len: place.shape.len, ..setting });
+            place.pass(block).expect("a stack that was checked");
             here
         })
+    }
+
+    /// Whether hidden states have the same width and length from the first block to the last.
+    pub fn keeps_shape(&self) -> bool {
+        let whole = Setting::of(self);
+        self.placed(whole).all(|(_, frame, here)| here == whole && frame.d_model == self.frame.d_model)
     }
 
     /// The stack in the notation.

@@ -1,7 +1,7 @@
 //! A block alone, at work on hidden states: what a profiler measures. A stack of one slot with nothing around it.
 
-use crate::build::{self, BuildBackbone, Site};
-use crate::context::{Context, Reports};
+use crate::build::Site;
+use crate::context::{Context, Contexts, Reports};
 use crate::layer::{LayerState, Pass, Stream};
 use crate::params::{Builder, Grads, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
@@ -11,6 +11,7 @@ use lathe_core::{Block, Frame, Result};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -19,14 +20,14 @@ pub struct BlockBench {
     params: Params,
     stack: Stack,
     frame: Frame,
-    builder: &'static dyn BuildBackbone,
 }
 
 /// What a block alone carries from pass to pass.
 pub struct BenchState {
     layers: Vec<LayerState>,
     position: usize,
-    context: Context,
+    contexts: Contexts<'static>,
+    context: Arc<Context>,
 }
 
 const ONLY: fn(usize) -> Mixture = |_| Mixture::Hard(0);
@@ -38,12 +39,11 @@ impl BlockBench {
         let mut builder = Builder::repeating(seed);
         let site = Site::new(frame, "block".into(), 0, 1);
         let mut stack = Stack { slots: vec![vec![Choice::build(block, frame, &site, &mut builder)]] };
-        let family = build::of_backbone(frame.backbone);
         let mut params = builder.finish();
         for layer in stack.layers_mut() {
             params.set_matrices(layer.matrices().iter().map(|matrix| (matrix.weight(), matrix.place())));
         }
-        Ok(Self { params, stack, frame: frame.clone(), builder: family })
+        Ok(Self { params, stack, frame: frame.clone() })
     }
 
     /// Stores its matrices.
@@ -78,8 +78,9 @@ impl BlockBench {
     /// The state to begin with for passes of `len` tokens: a memory of zeros, or its projections (an empty cache where
     /// there is no memory) where it is `cached`.
     pub fn state(&self, batch: usize, len: usize, cached: bool) -> BenchState {
-        let context = self.builder.context(&self.frame, len, Dropout::NONE);
-        let mut state = BenchState { layers: self.stack.init_memory(batch), position: 0, context };
+        let contexts = Contexts::new(Cow::Owned(self.frame.clone()), Dropout::NONE, None);
+        let context = contexts.of(len, self.frame.d_model as usize);
+        let mut state = BenchState { layers: self.stack.init_memory(batch), position: 0, contexts, context };
         if cached {
             let reports = Reports::default();
             let layers = self.stack.init_cache(&self.pass(batch, len, false, &state, &reports), &state.layers);
@@ -106,19 +107,20 @@ impl BlockBench {
             dropout: [Dropout::NONE; 3],
             balance: 0.0,
             context: &state.context,
+            contexts: &state.contexts,
             reports,
             map: Map::Unwanted,
         }
     }
 
-    fn stream(&self, x: Buf, batch: usize) -> Stream {
+    fn stream(&self, x: Buf, batch: usize, state: &BenchState) -> Stream {
         let len = x.len() / batch / self.frame.d_model as usize;
-        Stream { hidden: Arc::new(x), len, mask: None }
+        Stream::new(x, len, state.position, None)
     }
 
     /// The output for hidden states [B * T, D].
     pub fn forward(&self, x: Buf, batch: usize, state: &mut BenchState) -> Arc<Buf> {
-        let x = self.stream(x, batch);
+        let x = self.stream(x, batch, state);
         let (mut layers, reports, len) = (std::mem::take(&mut state.layers), Reports::default(), x.len);
         let pass = self.pass(batch, len, false, state, &reports);
         let (y, ..) = self.stack.forward(&pass, x, &mut layers, ONLY, &Taps::NONE);
@@ -129,7 +131,7 @@ impl BlockBench {
 
     /// Forward, and backward from a gradient that is the output itself; adds the gradients of its weights.
     pub fn train(&self, x: Buf, batch: usize, state: &mut BenchState, grads: &mut Grads) -> Buf {
-        let x = self.stream(x, batch);
+        let x = self.stream(x, batch, state);
         let (mut layers, reports) = (std::mem::take(&mut state.layers), Reports::default());
         let pass = self.pass(batch, x.len, true, state, &reports);
         let (y, saved, _) = self.stack.forward(&pass, x, &mut layers, ONLY, &Taps::NONE);

@@ -1,8 +1,8 @@
 //! A stem, a stack of slots and a top: what networks and super nets are made of. The one place that walks from tokens to
 //! losses and back.
 
-use crate::build::{self, BuildBackbone};
-use crate::context::{Context, Reports};
+use crate::build;
+use crate::context::{Context, Contexts, Reports};
 use crate::embedding::EmbeddingTable;
 use crate::head::{Head, Top};
 use crate::layer::{LayerState, Pass, Stream};
@@ -10,13 +10,14 @@ use crate::linear::Matrix;
 use crate::objective::Objective;
 use crate::observe::{Observation, Observe};
 use crate::params::{Builder, Grads, ParamId, Params, Place};
-use crate::stack::{Mixture, SlotSaved, Stack, pack};
+use crate::stack::{self, Mixture, Stack, pack};
 use crate::stem::{Input, Stem, StemPass, StemSaved};
 use crate::taps::{Map, Seen, Taps};
 use lathe_core::{Frame, Result};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -63,7 +64,6 @@ const LAST: u64 = u64::MAX - 2;
 
 /// Stem, slots and top.
 pub(crate) struct Body {
-    builder: &'static dyn BuildBackbone,
     pub stem: Box<dyn Stem>,
     pub stack: Stack,
     pub top: Top,
@@ -76,24 +76,37 @@ pub(crate) struct Run<'a> {
     position: usize,
     training: Option<&'a Training>,
     dropout: [Dropout; 3],
-    context: Context,
+    contexts: Contexts<'a>,
+    context: Arc<Context>,
 }
 
 impl<'a> Run<'a> {
     /// Without `training` nothing is dropped and nothing kept.
     pub fn new(
-        body: &Body,
-        frame: &Frame,
+        frame: &'a Frame,
         params: &'a Params,
         input: &'a Input<'a>,
         position: usize,
         training: Option<&'a Training>,
     ) -> Self {
+        Self::changed(frame, params, input, position, training, None)
+    }
+
+    /// As [`Self::new`], with something done to what the backbone has for its blocks.
+    fn changed(
+        frame: &'a Frame,
+        params: &'a Params,
+        input: &'a Input<'a>,
+        position: usize,
+        training: Option<&'a Training>,
+        change: Option<fn(&mut Context)>,
+    ) -> Self {
         let key = training.and_then(|training| training.dropout_key);
         let of = |probability: f64| key.map_or(Dropout::NONE, |key| Dropout { probability: probability as f32, key });
         let dropout = [of(frame.dropout), of(frame.attn_dropout), of(frame.moe_dropout)];
-        let context = body.builder.context(frame, input.len(), dropout[0]);
-        Self { params, input, position, training, dropout, context }
+        let contexts = Contexts::new(Cow::Borrowed(frame), dropout[0], change);
+        let context = contexts.of(input.len(), frame.d_model as usize);
+        Self { params, input, position, training, dropout, contexts, context }
     }
 
     fn stem(&self) -> StemPass<'_> {
@@ -112,6 +125,7 @@ impl<'a> Run<'a> {
             dropout: self.dropout,
             balance: self.training.map_or(0.0, |training| training.balance),
             context: &self.context,
+            contexts: &self.contexts,
             reports,
             map: Map::Unwanted,
         }
@@ -121,7 +135,7 @@ impl<'a> Run<'a> {
 /// What a pass keeps for its backward.
 struct Kept {
     stem: StemSaved,
-    slots: Vec<(SlotSaved, usize)>,
+    slots: Vec<stack::SlotKept>,
     norm: Option<(Buf, Buf)>,
 }
 
@@ -136,13 +150,13 @@ impl Body {
     /// Makes stem and top, and by `slots` what stands between them: parameters stand in the order of the computation.
     pub fn build(frame: &Frame, builder: &mut Builder, slots: impl FnOnce(&mut Builder) -> Stack) -> Result<Self> {
         let family = build::of_backbone(frame.backbone);
-        if family.shares_layers(frame) {
+        if family.own_layers(frame).is_some() {
             builder.share();
         }
         let stem = family.stem(frame, builder)?;
         let stack = slots(builder);
         let top = family.top(frame, &*stem, builder);
-        Ok(Self { builder: family, stem, stack, top })
+        Ok(Self { stem, stack, top })
     }
 
     /// The output layer.
@@ -210,7 +224,7 @@ impl Body {
     pub fn init_cache(&self, frame: &Frame, params: &Params, batch: usize, len: usize, after: &State) -> State {
         let ids = vec![0; batch * len]; // only their number counts
         let input = Input::tokens(&ids, batch);
-        let run = Run::new(self, frame, params, &input, after.position, None);
+        let run = Run::new(frame, params, &input, after.position, None);
         let reports = Reports::default();
         State { layers: self.stack.init_cache(&run.pass(&reports), &after.layers), position: after.position }
     }
@@ -227,8 +241,7 @@ impl Body {
     ) -> (Option<Buf>, Kept, Seen) {
         let pass = run.pass(reports);
         let (x, stem) = self.stem.forward(&run.stem(), run.input);
-        let mask = run.input.mask.map(|mask| Arc::new(mask.to_vec()));
-        let x = Stream { hidden: Arc::new(x), len: run.input.len(), mask };
+        let x = Stream::new(x, run.input.len(), run.position, run.input.mask);
         let (x, slots, seen) = self.stack.forward(&pass, x, &mut state.layers, mixture, taps);
         state.position += run.input.len();
         if taps.until.is_some() {
@@ -249,14 +262,14 @@ impl Body {
 
     /// What enters the first slot, for a pass that is taken slot by slot.
     pub fn enter(&self, frame: &Frame, params: &Params, input: &Input<'_>) -> Stream {
-        let run = Run::new(self, frame, params, input, 0, None);
+        let run = Run::new(frame, params, input, 0, None);
         let (x, _) = self.stem.forward(&run.stem(), input);
-        Stream { hidden: Arc::new(x), len: input.len(), mask: input.mask.map(|mask| Arc::new(mask.to_vec())) }
+        Stream::new(x, input.len(), 0, input.mask)
     }
 
     /// What leaves a slot for what enters it, after nothing.
     pub fn run_slot(&self, frame: &Frame, params: &Params, slot: usize, input: &Input<'_>, x: Stream) -> Stream {
-        let run = Run::new(self, frame, params, input, 0, None);
+        let run = Run::new(frame, params, input, 0, None);
         let mut state = self.stack.init_memory(input.batch).swap_remove(slot);
         self.stack.run_slot(slot, &run.pass(&Reports::default()), &x, &mut state)
     }
@@ -296,15 +309,15 @@ impl Body {
         mixture: impl Fn(usize) -> Mixture,
         taps: &Taps,
     ) -> (Option<Buf>, Seen) {
-        let run = Run::new(self, frame, params, input, state.position, None);
+        let run = Run::new(frame, params, input, state.position, None);
         let (hidden, _, seen) = self.hidden(&run, &Reports::default(), state, mixture, taps);
         (hidden, seen)
     }
 
     /// What a pass without a backward shows to somebody who looks.
     pub fn observe(&self, frame: &Frame, params: &Params, input: &Input<'_>, state: &mut State) -> Observation {
-        let mut run = Run::new(self, frame, params, input, state.position, None);
-        run.context.insert(Observe);
+        let looked: fn(&mut Context) = |context| context.insert(Observe);
+        let run = Run::changed(frame, params, input, state.position, None, Some(looked));
         let reports = Reports::default();
         self.hidden(&run, &reports, state, |_| Mixture::Hard(0), &Taps::NONE);
         Observation::of(&reports)
@@ -324,7 +337,7 @@ impl Body {
         training: &Training,
         grads: &mut Grads,
     ) -> Trained {
-        let run = Run::new(self, frame, params, input, state.position, Some(training));
+        let run = Run::new(frame, params, input, state.position, Some(training));
         let (reports, taps) = (Reports::default(), objective.taps());
         let (hidden, kept, seen) = self.hidden(&run, &reports, state, &mixture, &taps);
         let (mut losses, mut dx) = match hidden {

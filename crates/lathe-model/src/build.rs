@@ -18,6 +18,7 @@ use lathe_core::{Backbone, Block, BlockKind, Frame, Model, Result, Role, Setting
 use lathe_ops::dropout::Dropout;
 use lathe_ops::norm::NormKind;
 use std::any::Any;
+use std::collections::HashMap;
 
 /// How a kind of block becomes a layer.
 pub trait BuildBlock: Sync {
@@ -133,9 +134,9 @@ pub trait BuildBackbone: Sync {
     fn style(&self, frame: &Frame, blocks: usize) -> Style;
     /// What attention looks like.
     fn attention(&self, frame: &Frame) -> AttentionStyle;
-    /// Whether layers share their parameters.
-    fn shares_layers(&self, _frame: &Frame) -> bool {
-        false
+    /// How many layers have parameters of their own, which all others share in turn; `None`: every layer has.
+    fn own_layers(&self, _frame: &Frame) -> Option<usize> {
+        None
     }
     /// What stands below the blocks.
     fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>>;
@@ -239,4 +240,31 @@ pub(crate) fn layer_numbers(blocks: &[Block]) -> Vec<usize> {
         number.expect("just set")
     };
     blocks.iter().map(assign).collect()
+}
+
+/// For each block whether an earlier one has its parameters already: never, unless layers share them. An error where
+/// blocks that would share them differ.
+pub(crate) fn repeats(model: &Model) -> Result<Vec<bool>> {
+    let family = of_backbone(model.frame.backbone);
+    let Some(own) = family.own_layers(&model.frame) else {
+        return Ok(vec![false; model.blocks.len()]);
+    };
+    let mut known: HashMap<(usize, Role), (Block, u32)> = HashMap::new();
+    let mut repeats = Vec::new();
+    for ((block, frame, _), number) in model.placed(Setting::of(model)).zip(layer_numbers(&model.blocks)) {
+        let here = (block.kind.resolve(block, &frame), frame.d_model);
+        let place = (number % own.max(1), block.kind.role());
+        match known.get(&place) {
+            Some(earlier) if *earlier == here => repeats.push(true),
+            Some((earlier, _)) => {
+                let expected = "equal blocks in layers that share their weights";
+                return Err(lathe_core::Error::value("layers", format!("{earlier:?} and {block:?}"), expected));
+            }
+            None => {
+                known.insert(place, here);
+                repeats.push(false);
+            }
+        }
+    }
+    Ok(repeats)
 }

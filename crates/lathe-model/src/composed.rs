@@ -4,16 +4,18 @@
 //! with the Hessian.
 
 use crate::body::Training;
-use crate::build;
-use crate::context::{Context, Shared};
+use crate::context::{Context, Contexts, Shared};
 use crate::layer::LayerState;
 use crate::network::Network;
 use crate::params::ParamId;
 use crate::stem::Input;
 use candle_core::{DType, Device, Result, Tensor, Var};
+use lathe_core::Setting;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::loss;
+use std::borrow::Cow;
 use std::cell::RefCell;
+use std::sync::Arc;
 
 /// A network whose weights are variables of candle.
 pub struct Composed<'a> {
@@ -54,23 +56,61 @@ pub struct Trace {
     pub inner: Vec<Tensor>,
 }
 
+/// What flows through a stack, as [`crate::layer::Stream`].
+#[derive(Debug, Clone)]
+pub struct GraphStream {
+    /// [B * T, D]
+    pub hidden: Tensor,
+    /// T
+    pub len: usize,
+    /// [B, T], false for padding; `None` where every token is real.
+    pub mask: Option<Vec<bool>>,
+    /// What blocks below laid aside for blocks above, by name; the latest last.
+    pub aside: Vec<(&'static str, GraphStream)>,
+}
+
+impl GraphStream {
+    /// Other hidden states of the same tokens.
+    pub fn with(&self, hidden: Tensor) -> Self {
+        Self { hidden, ..self.clone() }
+    }
+
+    /// What was laid aside under a name at last, to be read.
+    pub fn see(&self, name: &str) -> Option<&Self> {
+        self.aside.iter().rev().find(|(known, _)| *known == name).map(|(_, stream)| stream)
+    }
+
+    /// What was laid aside under a name at last, to be taken away.
+    pub fn take(&mut self, name: &str) -> Option<Self> {
+        let at = self.aside.iter().rposition(|(known, _)| *known == name)?;
+        Some(self.aside.remove(at).1)
+    }
+}
+
+/// What layers told of a pass.
+#[derive(Default)]
+struct Notes {
+    balances: RefCell<Vec<Tensor>>,
+    activations: RefCell<Vec<Activation>>,
+    inner: RefCell<Vec<Tensor>>,
+}
+
 /// What a pass has in common for all layers.
 pub struct Graph<'a> {
     vars: &'a [Var],
     /// B
     pub batch: usize,
-    /// T
+    /// T, where the layer stands.
     pub len: usize,
     /// Tokens before the first.
     pub position: usize,
     /// [B, T], false for padding; `None` where every token is real.
     pub mask: Option<Vec<bool>>,
-    context: Context,
+    context: Arc<Context>,
+    contexts: &'a Contexts<'a>,
     dtype: DType,
     device: Device,
-    balances: RefCell<Vec<Tensor>>,
-    activations: RefCell<Vec<Activation>>,
-    inner: RefCell<Vec<Tensor>>,
+    notes: &'a Notes,
 }
 
 impl Activation {
@@ -99,19 +139,19 @@ impl Graph<'_> {
 
     /// Notes the balance loss of a mixture of experts.
     pub fn add_balance(&self, balance: Tensor) {
-        self.balances.borrow_mut().push(balance);
+        self.notes.balances.borrow_mut().push(balance);
     }
 
     /// Notes an activation, and returns it with its probe.
     pub fn probe(&self, value: Tensor) -> Result<Tensor> {
         let (with, activation) = Activation::new(value)?;
-        self.activations.borrow_mut().push(activation);
+        self.notes.activations.borrow_mut().push(activation);
         Ok(with)
     }
 
     /// Notes inner activations of a feed-forward block.
     pub fn add_inner(&self, inner: &Tensor) {
-        self.inner.borrow_mut().push(inner.clone());
+        self.notes.inner.borrow_mut().push(inner.clone());
     }
 }
 
@@ -133,34 +173,43 @@ impl<'a> Composed<'a> {
 
     /// The state to begin with, as [`Network::init_memory`].
     pub fn memory(&self, batch: usize) -> Result<ComposedState> {
-        let width = self.network.model.frame.d_model as usize;
-        let memory = |state: LayerState| match state {
+        let model = &self.network.model;
+        let widths = model.placed(Setting::of(model)).map(|(_, frame, _)| frame.d_model as usize);
+        let memory = |(state, width): (LayerState, usize)| match state {
             LayerState::Memory(memory) if !memory.is_empty() => {
                 let shape = (batch, memory.len() / batch / width, width);
                 Tensor::zeros(shape, self.dtype, &self.device).map(Some)
             }
             _ => Ok(None),
         };
-        let memories = self.network.init_memory(batch).layers.into_iter().map(memory).collect::<Result<_>>()?;
+        let memories =
+            self.network.init_memory(batch).layers.into_iter().zip(widths).map(memory).collect::<Result<_>>()?;
         Ok(ComposedState { memories, position: 0 })
     }
 
-    fn graph(&self, batch: usize, len: usize, position: usize, mask: Option<&[bool]>) -> Graph<'_> {
-        let frame = &self.network.model.frame;
-        let context = build::of_backbone(frame.backbone).context(frame, len, Dropout::NONE);
-        let (balances, activations, inner) = Default::default();
+    fn contexts(&self, change: Option<fn(&mut Context)>) -> Contexts<'_> {
+        Contexts::new(Cow::Borrowed(&self.network.model.frame), Dropout::NONE, change)
+    }
+
+    fn graph<'g>(
+        &'g self,
+        input: (usize, usize, Option<&[bool]>),
+        position: usize,
+        contexts: &'g Contexts<'g>,
+        notes: &'g Notes,
+    ) -> Graph<'g> {
+        let (batch, len, mask) = input;
         Graph {
             vars: &self.vars,
             batch,
             len,
             position,
             mask: mask.map(<[bool]>::to_vec),
-            context,
+            context: contexts.of(len, self.network.model.frame.d_model as usize),
+            contexts,
             dtype: self.dtype,
             device: self.device.clone(),
-            balances,
-            activations,
-            inner,
+            notes,
         }
     }
 
@@ -173,22 +222,26 @@ impl<'a> Composed<'a> {
         state: &mut ComposedState,
     ) -> Result<Tensor> {
         let body = &self.network.body;
-        let mut x = body.stem.composed_enter(graph, x, segments)?;
+        let hidden = body.stem.composed_enter(graph, x, segments)?;
+        let mut x = GraphStream { hidden, len: graph.len, mask: graph.mask.clone(), aside: Vec::new() };
         for (slot, memory) in body.stack.slots.iter().zip(&mut state.memories) {
             if let Some(layer) = &slot[0].layer {
-                x = layer.composed(graph, &x, memory)?;
+                let context = graph.contexts.of(x.len, x.hidden.dim(1)?);
+                let (len, mask, device) = (x.len, x.mask.clone(), graph.device.clone());
+                x = layer.composed(&Graph { len, mask, context, device, ..*graph }, &x, memory)?;
             }
         }
         state.position += graph.len;
         match &body.top.norm {
-            Some(norm) => norm.composed(graph, &x),
-            None => Ok(x),
+            Some(norm) => norm.composed(graph, &x.hidden),
+            None => Ok(x.hidden),
         }
     }
 
     /// As [`Network::logits`].
     pub fn logits(&self, input: &Input<'_>, state: &mut ComposedState) -> Result<Tensor> {
-        let graph = self.graph(input.batch, input.len(), state.position, input.mask);
+        let (contexts, notes) = (self.contexts(None), Notes::default());
+        let graph = self.graph((input.batch, input.len(), input.mask), state.position, &contexts, &notes);
         let embedded = self.network.body.stem.composed_embed(&graph, input.ids)?;
         self.network.body.head().composed(&graph, &self.hidden(&graph, embedded, input.segments, state)?)
     }
@@ -197,8 +250,8 @@ impl<'a> Composed<'a> {
     /// and whatever else the backbone has for its blocks, are all 1, without a memory.
     pub fn logits_of_ones(&self, len: usize) -> Result<Tensor> {
         let width = self.network.model.frame.d_model as usize;
-        let mut graph = self.graph(1, len, 0, None);
-        graph.context.fill(1.0);
+        let (contexts, notes) = (self.contexts(Some(|context| context.fill(1.0))), Notes::default());
+        let graph = self.graph((1, len, None), 0, &contexts, &notes);
         let ones = Tensor::ones((len, width), self.dtype, &self.device)?;
         let memories = vec![None; self.network.body.stack.slots.len()];
         let hidden = self.hidden(&graph, ones, None, &mut ComposedState { memories, position: 0 })?;
@@ -226,14 +279,15 @@ impl<'a> Composed<'a> {
         state: &mut ComposedState,
         training: &Training,
     ) -> Result<Trace> {
-        let graph = self.graph(input.batch, input.len(), state.position, input.mask);
+        let (contexts, notes) = (self.contexts(None), Notes::default());
+        let graph = self.graph((input.batch, input.len(), input.mask), state.position, &contexts, &notes);
         let (x, embedded) = Activation::new(self.network.body.stem.composed_embed(&graph, input.ids)?)?;
         let hidden = self.hidden(&graph, x, input.segments, state)?;
         let logits = self.network.body.head().composed(&graph, &hidden)?;
         let mut loss = (loss::composed(&logits, targets)?.sum_all()? * f64::from(training.scale))?;
-        for balance in graph.balances.take() {
+        for balance in notes.balances.take() {
             loss = (loss + balance * f64::from(training.balance))?;
         }
-        Ok(Trace { loss, embedded, activations: graph.activations.take(), inner: graph.inner.take() })
+        Ok(Trace { loss, embedded, activations: notes.activations.take(), inner: notes.inner.take() })
     }
 }

@@ -1,8 +1,12 @@
 //! What a backbone has for its blocks in a pass, and what blocks tell of one, each by its type: whoever adds a block that
 //! needs or tells something new changes nothing here.
 
+use crate::build::{self, BuildBackbone};
+use lathe_core::Frame;
+use lathe_ops::dropout::Dropout;
 use std::any::Any;
-use std::sync::Mutex;
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex};
 
 /// Something that a backbone computes once per pass and blocks ask for by its type.
 pub trait Shared: Any + Send + Sync {
@@ -30,6 +34,42 @@ impl Context {
     /// Sets every number of everything.
     pub fn fill(&mut self, value: f32) {
         self.items.iter_mut().for_each(|item| item.fill(value));
+    }
+}
+
+/// What a backbone has for blocks in a pass, for each width and length that hidden states have in it.
+pub(crate) struct Contexts<'a> {
+    builder: &'static dyn BuildBackbone,
+    frame: Cow<'a, Frame>,
+    dropout: Dropout,
+    /// What is done to each.
+    change: Option<fn(&mut Context)>,
+    known: Mutex<Vec<((usize, usize), Arc<Context>)>>,
+}
+
+impl<'a> Contexts<'a> {
+    /// Of a pass whose hidden states are dropped like that.
+    pub fn new(frame: Cow<'a, Frame>, dropout: Dropout, change: Option<fn(&mut Context)>) -> Self {
+        Self { builder: build::of_backbone(frame.backbone), frame, dropout, change, known: Mutex::default() }
+    }
+
+    /// For `len` tokens of a width.
+    pub fn of(&self, len: usize, width: usize) -> Arc<Context> {
+        let mut known = self.known.lock().expect("nothing panics while it holds the list");
+        if let Some((_, context)) = known.iter().find(|(shape, _)| *shape == (len, width)) {
+            return context.clone();
+        }
+        let mut frame = Cow::Borrowed(&*self.frame);
+        if width != frame.d_model as usize {
+            frame.to_mut().d_model = width as u32;
+        }
+        let mut context = self.builder.context(&frame, len, self.dropout);
+        if let Some(change) = self.change {
+            change(&mut context);
+        }
+        let context = Arc::new(context);
+        known.push(((len, width), context.clone()));
+        context
     }
 }
 

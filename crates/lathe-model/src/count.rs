@@ -2,12 +2,13 @@
 
 use crate::blocks::BLOCKS;
 use crate::build;
-use lathe_core::{Cost, Model, Setting};
+use lathe_core::{Block, Cost, Frame, Model, Setting};
+use std::borrow::Cow;
 
 /// What a model costs, counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
-    /// The sum over the blocks of each kind, in the order of [`BLOCKS`].
+    /// The sum over the blocks of each kind, in the order of [`BLOCKS`], then those from outside.
     pub kinds: Vec<(&'static str, Cost)>,
     /// The sum over all blocks.
     pub blocks: Cost,
@@ -47,17 +48,27 @@ impl Counts {
     }
 }
 
+/// What each block costs where it stands. Parameters that layers share are those of the first.
+pub fn of_blocks(model: &Model, setting: &Setting) -> Vec<Cost> {
+    let repeats = build::repeats(model).unwrap_or_else(|_| vec![false; model.blocks.len()]);
+    let cost = |((block, frame, setting), repeated): ((&Block, Cow<'_, Frame>, Setting), bool)| {
+        let cost = block.kind.cost(block, &frame, &setting);
+        if repeated { Cost { params: 0, norm_params: 0, ..cost } } else { cost }
+    };
+    model.placed(*setting).zip(repeats).map(cost).collect()
+}
+
 /// Counts a model in a setting.
 pub fn count(model: &Model, setting: &Setting) -> Counts {
     let frame = &model.frame;
     let mut kinds: Vec<(&'static str, Cost)> = BLOCKS.iter().map(|kind| (kind.key(), Cost::default())).collect();
     let mut blocks = Cost::default();
-    for (block, frame, setting) in model.placed(*setting) {
-        let cost = block.kind.cost(block, &frame, &setting);
+    for (block, cost) in model.blocks.iter().zip(of_blocks(model, setting)) {
         blocks += cost;
         let key = block.kind.key();
-        if let Some((_, sum)) = kinds.iter_mut().find(|(known, _)| *known == key) {
-            *sum += cost;
+        match kinds.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, sum)) => *sum += cost,
+            None => kinds.push((key, cost)),
         }
     }
     let around = build::of_backbone(frame.backbone).frame_cost(frame, setting);

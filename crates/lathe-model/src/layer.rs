@@ -7,8 +7,8 @@
 //! The fused path is written by hand, forward and backward: each layer keeps what its backward needs in a [`Saved`] and
 //! returns the gradient of its input for the gradient of its output.
 
-use crate::composed::Graph;
-use crate::context::{Context, Reports};
+use crate::composed::{Graph, GraphStream};
+use crate::context::{Context, Contexts, Reports};
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::observe::{Activity, Observe};
@@ -31,14 +31,60 @@ pub struct Stream {
     pub hidden: Arc<Buf>,
     /// T
     pub len: usize,
+    /// Tokens before the first, of which a cache or a memory knows.
+    pub position: usize,
     /// [B, T], false for padding; `None` where every token is real.
     pub mask: Option<Arc<Vec<bool>>>,
+    /// What blocks below laid aside for blocks above, by name; the latest last.
+    pub aside: Vec<(&'static str, Stream)>,
 }
 
 impl Stream {
+    /// Hidden states of tokens, with nothing laid aside.
+    pub fn new(hidden: Buf, len: usize, position: usize, mask: Option<&[bool]>) -> Self {
+        let mask = mask.map(|mask| Arc::new(mask.to_vec()));
+        Self { hidden: Arc::new(hidden), len, position, mask, aside: Vec::new() }
+    }
+
     /// Other hidden states of the same tokens.
     pub fn with(&self, hidden: Buf) -> Self {
         Self { hidden: Arc::new(hidden), ..self.clone() }
+    }
+
+    /// What was laid aside under a name at last, to be read.
+    pub fn see(&self, name: &str) -> Option<&Self> {
+        self.aside.iter().rev().find(|(known, _)| *known == name).map(|(_, stream)| stream)
+    }
+
+    /// What was laid aside under a name at last, to be taken away.
+    pub fn take(&mut self, name: &str) -> Option<Self> {
+        let at = self.aside.iter().rposition(|(known, _)| *known == name)?;
+        Some(self.aside.remove(at).1)
+    }
+}
+
+/// Gradients of what was laid aside, on the way back: who read it adds to them, who laid it aside takes them.
+#[derive(Default)]
+pub struct AsideGrads(Vec<(&'static str, Buf)>);
+
+impl AsideGrads {
+    /// The gradient of what the layer took away.
+    pub fn lay(&mut self, name: &'static str, gradient: Buf) {
+        self.0.push((name, gradient));
+    }
+
+    /// The gradient of what the layer read and left for others.
+    pub fn add(&mut self, name: &'static str, gradient: Buf) {
+        match self.0.iter_mut().rev().find(|(known, _)| *known == name) {
+            Some((_, sum)) => linear::add(sum, &gradient),
+            None => self.lay(name, gradient),
+        }
+    }
+
+    /// The gradient of what the layer laid aside, if anybody read it.
+    pub fn take(&mut self, name: &str) -> Option<Buf> {
+        let at = self.0.iter().rposition(|(known, _)| *known == name)?;
+        Some(self.0.remove(at).1)
     }
 }
 
@@ -63,6 +109,8 @@ pub struct Pass<'a> {
     pub balance: f32,
     /// What the backbone has for those blocks that ask for it.
     pub context: &'a Context,
+    /// The same for other widths and lengths.
+    pub(crate) contexts: &'a Contexts<'a>,
     /// What layers tell of this pass.
     pub reports: &'a Reports,
     /// What is wanted of attention maps.
@@ -262,10 +310,10 @@ pub trait Layer: Send + Sync {
         behind: Option<&Arc<Buf>>,
         state: &mut LayerState,
     ) -> (Stream, Saved);
-    /// The gradient of the input; adds those of the parameters.
-    fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, grads: &mut Grads) -> Buf;
+    /// The gradient of the input; adds those of the parameters, and of what it read of what was laid aside.
+    fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, aside: &mut AsideGrads, grads: &mut Grads) -> Buf;
     /// [`Self::forward`] as a graph. The memory, if there is one, is [B, M, D].
-    fn composed(&self, graph: &Graph<'_>, x: &Tensor, memory: &mut Option<Tensor>) -> Result<Tensor>;
+    fn composed(&self, graph: &Graph<'_>, x: &GraphStream, memory: &mut Option<Tensor>) -> Result<GraphStream>;
     /// Its weight matrices, to be packed.
     fn matrices(&mut self) -> Vec<&mut Matrix>;
     /// What its products are computed in.
@@ -344,6 +392,9 @@ impl Layer for Residual {
         behind: Option<&Arc<Buf>>,
         state: &mut LayerState,
     ) -> (Stream, Saved) {
+        if x.len == 0 {
+            return (x.clone(), Box::new(())); // blocks below left no token
+        }
         let dropout = pass.dropout[0].with(self.salt);
         let input = behind.unwrap_or(&x.hidden).clone();
         let (y, sum, stats, inner) = match self.place {
@@ -369,7 +420,10 @@ impl Layer for Residual {
         (y, Box::new(ResidualSaved { input, sum, stats, inner }))
     }
 
-    fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, grads: &mut Grads) -> Buf {
+    fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, _: &mut AsideGrads, grads: &mut Grads) -> Buf {
+        if pass.len == 0 {
+            return dy;
+        }
         let ResidualSaved { input, sum, stats, inner } = *saved.downcast().expect("what this layer saved");
         let dropout = pass.dropout[0].with(self.salt);
         let dropped = |d: &Buf| {
@@ -409,23 +463,28 @@ impl Layer for Residual {
         }
     }
 
-    fn composed(&self, graph: &Graph<'_>, x: &Tensor, memory: &mut Option<Tensor>) -> Result<Tensor> {
+    fn composed(&self, graph: &Graph<'_>, stream: &GraphStream, memory: &mut Option<Tensor>) -> Result<GraphStream> {
+        if graph.len == 0 {
+            return Ok(stream.clone());
+        }
+        let x = &stream.hidden;
         let mut input = x.clone();
         if let Some(memory) = memory {
             let all = Tensor::cat(&[&*memory, &x.reshape((graph.batch, graph.len, self.width))?], 1)?;
             *memory = all.narrow(1, graph.len, memory.dim(1)?)?.detach();
             input = all.reshape(((), self.width))?; // (B, M + T, D) -> (B * (M + T), D)
         }
-        match self.place {
+        let y = match self.place {
             NormPlace::Pre => {
                 let normed = self.norm.composed(graph, &input)?;
-                x + graph.probe(self.sublayer.composed(graph, &normed)?)?
+                (x + graph.probe(self.sublayer.composed(graph, &normed)?)?)?
             }
             NormPlace::Post => {
                 let sum = (x + graph.probe(self.sublayer.composed(graph, &input)?)?)?;
-                self.norm.composed(graph, &sum)
+                self.norm.composed(graph, &sum)?
             }
-        }
+        };
+        Ok(stream.with(y))
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

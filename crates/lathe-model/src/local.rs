@@ -52,7 +52,7 @@ impl Body {
         reports: &Reports,
         grads: &mut Grads,
     ) -> Vec<Vec<f64>> {
-        let run = Run::new(self, frame, params, input, state.position, Some(&how.training));
+        let run = Run::new(frame, params, input, state.position, Some(&how.training));
         let (pass, unheard) = (run.pass(reports), Reports::default());
         let back = run.pass(&unheard);
         let (width, mask) = (frame.d_model as usize, input.mask.map(|mask| Arc::new(mask.to_vec())));
@@ -63,7 +63,8 @@ impl Body {
             let mut of_option = |option: usize| {
                 // Whatever is remembered of what went before is the same for every option.
                 state.layers[slots.clone()].clone_from_slice(&before);
-                let x = Stream { hidden: local.input.clone(), len: input.len(), mask: mask.clone() };
+                let (hidden, len, mask) = (local.input.clone(), input.len(), mask.clone());
+                let x = Stream { hidden, len, position: pass.position, mask, aside: Vec::new() };
                 let mixture = |_: usize| Mixture::Hard(option);
                 let walk = (slots.clone(), &Taps::NONE);
                 let (y, saved, _) = self.stack.walk(&pass, walk, x, &mut state.layers[slots.clone()], mixture);

@@ -97,12 +97,14 @@ impl Network {
 
     fn build(model: Model, mut builder: Builder) -> Result<Self> {
         let family = build::of_backbone(model.frame.backbone);
-        let names = layer_numbers(&model.blocks);
+        build::repeats(&model)?; // blocks that share their parameters can
+        let (names, own) = (layer_numbers(&model.blocks), family.own_layers(&model.frame));
         let mut body = Body::build(&model.frame, &mut builder, |builder| {
             let placed = model.placed(Setting::of(&model)).zip(&names).enumerate();
             let mut slots = Vec::new();
             for (index, ((block, frame, _), &number)) in placed {
-                let site = Site::new(&frame, family.layer_name(number), index, model.blocks.len());
+                let name = family.layer_name(own.map_or(number, |own| number % own.max(1)));
+                let site = Site::new(&frame, name, index, model.blocks.len());
                 slots.push(vec![Choice::build(block, &frame, &site, builder)]);
             }
             Stack { slots }

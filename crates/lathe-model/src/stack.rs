@@ -8,7 +8,8 @@
 //! whichever of them runs.
 
 use crate::build::{self, Site};
-use crate::layer::{Layer, LayerState, Pass, Saved, Stream, remember};
+use crate::context::Context;
+use crate::layer::{AsideGrads, Layer, LayerState, Pass, Saved, Stream, remember};
 use crate::linear::Matrix;
 use crate::observe::{Observe, Turn};
 use crate::params::{Builder, Grads, ParamId, Params};
@@ -50,6 +51,31 @@ pub enum Mixture {
 pub fn stack_choice(choice: &[usize]) -> Vec<Mixture> {
     choice.iter().map(|&option| Mixture::Hard(option)).collect()
 }
+
+/// What a slot sees of a pass: tokens and width as they are where it stands.
+pub(crate) struct Here {
+    /// B * T * D
+    numbers: usize,
+    len: usize,
+    position: usize,
+    mask: Option<Arc<Vec<bool>>>,
+    context: Arc<Context>,
+}
+
+impl Here {
+    fn new(pass: &Pass<'_>, x: &Stream) -> Self {
+        let context = pass.contexts.of(x.len, x.hidden.len() / (pass.batch * x.len).max(1));
+        Self { numbers: x.hidden.len(), len: x.len, position: x.position, mask: x.mask.clone(), context }
+    }
+
+    fn pass<'p>(&'p self, pass: &Pass<'p>) -> Pass<'p> {
+        let mask = self.mask.as_deref().map(Vec::as_slice);
+        Pass { len: self.len, position: self.position, mask, context: &self.context, ..*pass }
+    }
+}
+
+/// What a slot keeps for its backward, and where it stands.
+pub(crate) type SlotKept = (SlotSaved, Here);
 
 /// What a slot keeps for its backward, by option: its output, and what its layer saved. One entry where one option ran.
 pub(crate) type SlotSaved = Vec<(Option<Arc<Buf>>, Option<Saved>)>;
@@ -103,7 +129,7 @@ impl Stack {
         states: &mut [LayerState],
         mixture: impl Fn(usize) -> Mixture,
         taps: &Taps,
-    ) -> (Stream, Vec<(SlotSaved, usize)>, Seen) {
+    ) -> (Stream, Vec<SlotKept>, Seen) {
         let slots = 0..taps.until.unwrap_or(self.slots.len());
         self.walk(pass, (slots.clone(), taps), x, &mut states[slots], mixture)
     }
@@ -116,23 +142,21 @@ impl Stack {
         mut x: Stream,
         states: &mut [LayerState],
         mixture: impl Fn(usize) -> Mixture,
-    ) -> (Stream, Vec<(SlotSaved, usize)>, Seen) {
+    ) -> (Stream, Vec<SlotKept>, Seen) {
         let (mut saved, mut seen) = (Vec::new(), Seen::of(taps));
         for (s, state) in slots.clone().zip(states) {
             seen.enter(taps, s, &x.hidden);
-            let mask = x.mask.clone();
             let map = if taps.maps.contains(&s) { Map::Wanted } else { Map::Unwanted };
-            let keep = pass.keep && s >= taps.from;
-            let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), map, keep, ..*pass };
-            let (y, kept) = forward(&self.slots[s], &mixture(s), &here, &x, state);
-            if pass.context.get::<Observe>().is_some() {
-                pass.reports.add(Turn::new(s, here.rows(), &x.hidden, &y.hidden));
+            let (here, keep) = (Here::new(pass, &x), pass.keep && s >= taps.from);
+            let (y, kept) = forward(&self.slots[s], &mixture(s), &Pass { map, keep, ..here.pass(pass) }, &x, state);
+            if here.context.get::<Observe>().is_some() {
+                pass.reports.add(Turn::new(s, pass.batch * x.len, &x.hidden, &y.hidden));
             }
             if map.is_wanted() {
                 seen.inside(taps, s, pass.reports.take::<AttentionMap>().pop());
             }
             if keep {
-                saved.push((kept, x.len));
+                saved.push((kept, here));
             }
             x = y;
         }
@@ -142,9 +166,7 @@ impl Stack {
 
     /// What leaves a slot of one option.
     pub fn run_slot(&self, slot: usize, pass: &Pass<'_>, x: &Stream, state: &mut LayerState) -> Stream {
-        let mask = x.mask.clone();
-        let here = Pass { len: x.len, mask: mask.as_deref().map(Vec::as_slice), ..*pass };
-        forward(&self.slots[slot], &Mixture::Hard(0), &here, x, state).0
+        forward(&self.slots[slot], &Mixture::Hard(0), &Here::new(pass, x).pass(pass), x, state).0
     }
 
     /// The gradient of what entered the first slot (or the one where taps end the way back), and for each slot those of the
@@ -152,7 +174,7 @@ impl Stack {
     pub fn backward(
         &self,
         pass: &Pass<'_>,
-        saved: Vec<(SlotSaved, usize)>,
+        saved: Vec<SlotKept>,
         dx: Buf,
         mixture: impl Fn(usize) -> Mixture,
         (taps, injected): (&Taps, &TapGradients),
@@ -167,18 +189,19 @@ impl Stack {
         &self,
         pass: &Pass<'_>,
         (first, taps): (usize, &Taps),
-        saved: Vec<(SlotSaved, usize)>,
+        saved: Vec<SlotKept>,
         mut dx: Buf,
         mixture: impl Fn(usize) -> Mixture,
         injected: &TapGradients,
         grads: &mut Grads,
     ) -> (Buf, Vec<Vec<f64>>) {
-        let mut dp = vec![Vec::new(); self.slots.len()];
+        let (mut dp, mut aside) = (vec![Vec::new(); self.slots.len()], AsideGrads::default());
         injected.enter(taps, first + saved.len(), &mut dx);
-        for (s, (saved, len)) in (first..).zip(saved).collect::<Vec<_>>().into_iter().rev() {
+        for (s, (saved, here)) in (first..).zip(saved).collect::<Vec<_>>().into_iter().rev() {
             let lowest = s == 0 && !grads.wanted(); // nothing below wants a gradient
-            let here = Pass { len, map: injected.inside(taps, s), ..*pass };
-            dx = backward(&self.slots[s], &mixture(s), &here, saved, dx, (&mut dp[s], lowest), grads);
+            let (of_slot, asides) = ((&mut dp[s], lowest, here.numbers), (&mut aside, &mut *grads));
+            let here = Pass { map: injected.inside(taps, s), ..here.pass(pass) };
+            dx = backward(&self.slots[s], &mixture(s), &here, saved, dx, of_slot, asides);
             injected.enter(taps, s, &mut dx);
         }
         (dx, dp)
@@ -247,27 +270,27 @@ fn forward(
 }
 
 /// The gradient of a slot's input, unless it is the lowest whose gradient nobody wants; fills in those of the weights
-/// of a soft mixture and adds those of the parameters.
+/// of a soft mixture and adds those of the parameters. So many numbers entered the slot.
 fn backward(
     slot: &[Choice],
     mixture: &Mixture,
     pass: &Pass<'_>,
     saved: SlotSaved,
     dy: Buf,
-    (dp, lowest): (&mut Vec<f64>, bool),
-    grads: &mut Grads,
+    (dp, lowest, entered): (&mut Vec<f64>, bool, usize),
+    (aside, grads): (&mut AsideGrads, &mut Grads),
 ) -> Buf {
     let p = match mixture {
         Mixture::Hard(option) => {
             let saved = saved.into_iter().next().and_then(|(_, saved)| saved);
             return match (&slot[*option].layer, saved) {
-                (Some(layer), Some(saved)) => layer.backward(pass, saved, dy, grads),
+                (Some(layer), Some(saved)) => layer.backward(pass, saved, dy, aside, grads),
                 _ => dy,
             };
         }
         Mixture::Soft(p) => p,
     };
-    let mut dx = Buf::zeros(dy.len());
+    let mut dx = Buf::zeros(entered);
     for ((choice, &p), (y, saved)) in slot.iter().zip(p).zip(saved) {
         dp.push(y.map_or(0.0, |y| mixture::dot(&dy, &y)));
         if p == 0.0 || lowest {
@@ -275,7 +298,7 @@ fn backward(
         }
         match (&choice.layer, saved) {
             (Some(layer), Some(saved)) => {
-                let d = layer.backward(pass, saved, mixture::scaled(p, &dy), grads);
+                let d = layer.backward(pass, saved, mixture::scaled(p, &dy), aside, grads);
                 mixture::add(1.0, &d, &mut dx);
             }
             _ => mixture::add(p, &dy, &mut dx),

@@ -11,8 +11,9 @@ use crate::objective::Objective;
 use crate::params::{Builder, Grads, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::stem::Input;
-use lathe_core::{Block, Error, Frame, Model, Result};
+use lathe_core::{Block, Error, Frame, Model, Result, StackPlace};
 use lathe_ops::Precision;
+use std::borrow::Cow;
 
 /// A network with several options in each slot.
 pub struct SuperNet {
@@ -34,28 +35,48 @@ pub struct SuperOutcome {
     pub experts: Vec<MoeStats>,
 }
 
+/// The frame that each slot stands in. Options of a slot are mixed: where one changes width or length, it stands alone.
+fn frames<'a>(frame: &'a Frame, slots: &[Vec<Block>]) -> Result<Vec<Cow<'a, Frame>>> {
+    let (mut place, mut frames) = (StackPlace::new(frame), Vec::new());
+    for (s, options) in slots.iter().enumerate() {
+        let at = |error: Error| error.at(&format!("slot {}", s + 1));
+        frames.push(place.frame.clone());
+        let mut above = None;
+        for block in options {
+            let mut here = place.clone();
+            here.check(block).and_then(|()| here.pass(block)).map_err(at)?;
+            if here.shape != place.shape && options.len() > 1 {
+                return Err(at(Error::value(format!("{block:?}"), "a change of width or length", "no other option")));
+            }
+            above = Some(here);
+        }
+        place = above.ok_or_else(|| Error::value(format!("slot {}", s + 1), "no option", "at least one"))?;
+    }
+    place.end()?;
+    Ok(frames)
+}
+
 impl SuperNet {
     /// A super net with fresh weights: for each slot its options, from the bottom.
     pub fn new(frame: Frame, slots: &[Vec<Block>], seed: u64) -> Result<Self> {
         let mut builder = Builder::new(seed);
         let family = build::of_backbone(frame.backbone);
-        for (s, options) in slots.iter().enumerate() {
-            if options.is_empty() {
-                return Err(Error::value(format!("slot {}", s + 1), "no option", "at least one"));
-            }
-            Model::new(frame.clone(), options.clone())?; // checks each block
+        if family.own_layers(&frame).is_some() {
+            return Err(Error::value("slots", "layers that share their weights", "layers with weights of their own"));
         }
+        let frames = frames(&frame, slots)?;
         let body = Body::build(&frame, &mut builder, |builder| {
             let mut choice = |index: usize, option: usize, block: &Block| {
                 // The index is the slot's: options of a slot drop the same entries, as a plain network's layer would.
-                let layer = format!("{}.options.{option}", family.layer_name(index));
-                Choice::build(block, &frame, &Site::new(&frame, layer, index, slots.len()), builder)
+                let (layer, frame) = (format!("{}.options.{option}", family.layer_name(index)), &*frames[index]);
+                Choice::build(block, frame, &Site::new(frame, layer, index, slots.len()), builder)
             };
             let mut slot = |(index, options): (usize, &Vec<Block>)| -> Vec<Choice> {
                 options.iter().enumerate().map(|(option, block)| choice(index, option, block)).collect()
             };
             Stack { slots: slots.iter().enumerate().map(&mut slot).collect() }
         })?;
+        drop(frames);
         Ok(Self { frame, params: builder.finish(), body, precision: Precision::F32 })
     }
 

@@ -3,6 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use lathe_core::{Block, BlockKind, Model, Setting};
 use lathe_model::blocks::BLOCKS;
+use lathe_model::of_blocks;
 
 const COLOURS: &[AnsiColor] = &[
     AnsiColor::Blue,
@@ -24,8 +25,7 @@ pub fn style(kind: &dyn BlockKind) -> Style {
 
 /// `s█f▂s█f▂`: bars are shares of the dearest block's FLOPs.
 pub fn line(model: &Model, setting: &Setting) -> String {
-    let costs: Vec<u128> =
-        model.blocks.iter().map(|block| block.kind.cost(block, &model.frame, setting).flops).collect();
+    let costs: Vec<u128> = of_blocks(model, setting).iter().map(|cost| cost.flops).collect();
     let most = costs.iter().copied().max().unwrap_or(0).max(1);
     let draw = |(block, &cost): (&Block, &u128)| {
         let style = style(block.kind);

@@ -162,14 +162,19 @@ impl Space {
         options
     }
 
-    /// Each valid assignment of the global choices as a frame, with all distinct blocks that stand in it.
-    pub fn parts(&self) -> impl Iterator<Item = (&Frame, Vec<Block>)> {
-        self.worlds.iter().map(|world| {
-            let mut seen = std::collections::HashSet::new();
-            let picks = self.slots.iter().zip(&world.picks).filter(|(slot, _)| slot.repeats != [0]);
-            let blocks =
-                picks.flat_map(|(slot, valid)| valid.iter().flat_map(|&pick| &slot.picks[pick as usize].blocks));
-            (&world.frame, blocks.copied().filter(|&block| seen.insert(block)).collect())
+    /// Models of the space that have between them every block at every place where it can stand.
+    pub fn covering(&self) -> impl Iterator<Item = Model> + '_ {
+        self.worlds.iter().enumerate().flat_map(move |(world, of)| {
+            let most = of.picks.iter().map(Vec::len).max().unwrap_or(0).max(1);
+            (0..most).map(move |i| {
+                let genes = |(slot, valid): (&Slot, &Vec<u32>)| {
+                    let repeat = slot.repeats(valid.len()).iter().copied().find(|&repeat| repeat > 0).unwrap_or(0);
+                    let picks = (0..slot.choices(repeat)).map(|_| valid[i % valid.len()]).collect();
+                    SlotGenes { repeat, picks }
+                };
+                let slots = self.slots.iter().zip(&of.picks).map(genes).collect();
+                self.model(&Genome { world: world as u32, slots })
+            })
         })
     }
 

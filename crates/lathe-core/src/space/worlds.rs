@@ -9,7 +9,7 @@ use super::file::product;
 use super::{Condition, Slot, World};
 use crate::error::shorten;
 use crate::fields::Field;
-use crate::model::{Key, Value};
+use crate::model::{Key, StackPlace, Value};
 use crate::{Block, Error, Frame, Registry, Result, Spec, notation};
 use num_bigint::BigUint;
 use std::collections::HashMap;
@@ -158,17 +158,30 @@ impl Checker<'_, '_> {
         frame.check().map_err(|error| error.at(&format!("choices{}", draft.choices(&genes))))?;
         let mut picks = Vec::with_capacity(slots);
         let mut size = BigUint::from(1u32);
+        let mut place = StackPlace::new(&frame);
         for slot in 0..slots {
-            let valid = self.valid_picks(slot, &frame, &genes, &mut values)?;
+            let valid = self.valid_picks(slot, &place, &genes, &mut values)?;
             size *= self.ways(slot, valid.len())?;
+            self.climb(slot, &valid, &mut place)?;
             picks.push(valid);
         }
-        Ok((size != BigUint::ZERO).then_some(World { genes, frame, picks, size }))
+        if size == BigUint::ZERO {
+            return Ok(None);
+        }
+        place.end().map_err(|error| error.at(&format!("slots{}", draft.choices(&genes))))?;
+        drop(place);
+        Ok(Some(World { genes, frame, picks, size }))
     }
 
     /// The indices of the picks of a slot that the conditions allow; those must fit the frame and differ.
-    fn valid_picks(&mut self, s: usize, frame: &Frame, genes: &[u32], values: &mut [Vec<u32>]) -> Result<Vec<u32>> {
-        let draft = self.draft;
+    fn valid_picks(
+        &mut self,
+        s: usize,
+        place: &StackPlace<'_>,
+        genes: &[u32],
+        values: &mut [Vec<u32>],
+    ) -> Result<Vec<u32>> {
+        let (draft, frame) = (self.draft, &*place.frame);
         let slot = &draft.slots[s];
         let mut valid = Vec::new();
         let mut seen: HashMap<Vec<Block>, usize> = HashMap::with_capacity(slot.picks.len());
@@ -179,18 +192,48 @@ impl Checker<'_, '_> {
             if !self.hold(self.of_picks.iter().copied(), values)? {
                 continue;
             }
-            let place = || format!("{}{}", draft.options[s][pick.genes[0] as usize].place(), draft.choices(genes));
+            let at = || format!("{}{}", draft.options[s][pick.genes[0] as usize].place(), draft.choices(genes));
+            let mut here = place.clone();
             for block in &blocks {
-                block.kind.check(block, frame).map_err(|error| error.at(&place()))?;
+                here.check(block).and_then(|()| here.pass(block)).map_err(|error| error.at(&at()))?;
             }
             if let Some(earlier) = seen.insert(blocks, i) {
                 let earlier = shorten(&notation::print(&slot.picks[earlier].blocks));
                 let expected = format!("options that differ; here it is the same as `{earlier}`");
-                return Err(Error::value(place(), format!("`{}`", notation::print(&pick.blocks)), expected));
+                return Err(Error::value(at(), format!("`{}`", notation::print(&pick.blocks)), expected));
             }
             valid.push(i as u32);
         }
         Ok(valid)
+    }
+
+    /// Goes on above a slot. Whichever of its picks is taken, blocks above have to find the same width and length.
+    fn climb(&mut self, s: usize, valid: &[u32], place: &mut StackPlace<'_>) -> Result<()> {
+        let slot = &self.draft.slots[s];
+        let error = |found: &str, expected: &str| Err(Error::value(format!("slots, table {}", s + 1), found, expected));
+        let mut left = slot.repeats.last().copied().unwrap_or(0);
+        while left > 0 && !valid.is_empty() {
+            self.spend(valid.len())?;
+            let mut next: Option<StackPlace<'_>> = None;
+            for &pick in valid {
+                let mut here = place.clone();
+                slot.picks[pick as usize].blocks.iter().try_for_each(|block| here.pass(block))?;
+                if next.as_ref().is_some_and(|next| next.shape != here.shape) {
+                    return error("options of unlike shape", "options that change width and length alike");
+                }
+                next = Some(here);
+            }
+            let next = next.expect("a valid pick");
+            if next.shape == place.shape {
+                return Ok(());
+            }
+            if slot.repeats.len() > 1 {
+                return error("several repetitions", "one number of them, where blocks change width or length");
+            }
+            *place = next;
+            left -= 1;
+        }
+        Ok(())
     }
 
     /// Whether these conditions hold.

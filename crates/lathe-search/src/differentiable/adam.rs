@@ -58,9 +58,15 @@ mod tests {
 
     #[test]
     fn weight_decay_pulls_to_zero() {
-        let mut x = [3.0];
-        let mut adam = Adam::new(0.1, (0.9, 0.999), 5e-4, 1);
-        adam.step(x.iter_mut(), [0.0].into_iter());
-        assert!(x[0] < 3.0);
+        // It is a part of the gradient: here it turns its sign, and the first step is lr in that direction.
+        let mut x = [3.0, 3.0];
+        let mut adam = Adam::new(0.1, (0.9, 0.999), 0.5, 2);
+        adam.step(x.iter_mut(), [0.0, -2.0].into_iter());
+        assert!((x[0] - 2.9).abs() < 1e-8 && (x[1] - 3.1).abs() < 1e-7, "{x:?}");
+        // The second: gradients 1.5 and 1.45.
+        adam.step(x.iter_mut(), [0.0, 0.0].into_iter());
+        let m = (0.9 * 0.1 * 1.5 + 0.1 * 1.45) / (1.0 - 0.81);
+        let v: f64 = (0.999 * 0.001 * 1.5 * 1.5 + 0.001 * 1.45 * 1.45) / (1.0 - 0.999 * 0.999);
+        assert!((x[0] - (2.9 - 0.1 * m / v.sqrt())).abs() < 1e-7, "{x:?}");
     }
 }

@@ -4,16 +4,19 @@ use super::latency::CostTable;
 use super::settings::Cost;
 use crate::profile::{self, FRAME, Part};
 use crate::{Error, Result};
-use lathe_core::{Block, Frame, Registry, notation};
+use lathe_core::{Block, Frame, Registry, StackPlace, notation};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 
 /// The cost of blocks and of what stands around them, in microseconds or bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
-    /// Each block with every knob set, and its cost.
-    pub blocks: Vec<(Block, f64)>,
+    /// Each block with every knob set, the width and length that it was measured in (`None`: any), and its cost.
+    pub blocks: Vec<(Block, Option<(u32, u32)>, f64)>,
     /// Embedding and output.
     pub frame: f64,
+    /// Tokens that enter the first block.
+    pub len: u32,
 }
 
 /// A file of measured blocks, as far as it is read.
@@ -29,6 +32,7 @@ struct Entry {
     block: String,
     /// Where it was measured, in the words of a profile.
     frame: Option<String>,
+    d_model: Option<u32>,
     batch: Option<u32>,
     seq: Option<u32>,
     latency_us: Latency,
@@ -55,18 +59,22 @@ impl Costs {
                 }
                 continue;
             }
-            if entry.batch.is_some_and(|batch| batch != at.0) || entry.seq.is_some_and(|seq| seq != at.1) {
+            if entry.batch.is_some_and(|batch| batch != at.0) {
                 continue;
             }
             let stack = notation::parse(&entry.block, registry)?;
             let &[block] = stack.as_slice() else {
                 return Err(Error::data(place, format_args!("`{}`", entry.block), "one block an entry"));
             };
-            if !elsewhere(Part::block(&block, frame)) {
-                blocks.push((block.kind.resolve(&block, frame), entry.latency_us.median));
+            let (width, len) = (entry.d_model.unwrap_or(frame.d_model), entry.seq.unwrap_or(at.1));
+            let here =
+                Frame { d_model: width, tgt_len: if len == at.1 { frame.tgt_len } else { len }, ..frame.clone() };
+            if !elsewhere(Part::block(&block, &here)) {
+                let shape = entry.seq.map(|seq| (width, seq));
+                blocks.push((block.kind.resolve(&block, &here), shape, entry.latency_us.median));
             }
         }
-        Ok(Self { blocks, frame: frame_us })
+        Ok(Self { blocks, frame: frame_us, len: at.1 })
     }
 
     /// What a profile says of blocks in a frame, whose lengths are those of the profile's workload. Memory is what each
@@ -78,29 +86,39 @@ impl Costs {
         frame: &Frame,
     ) -> Result<Self> {
         let mut most = 0.0f64;
-        let mut of_part = |part: Part| -> Result<f64> {
-            let expected = "a profile of this space in this setting";
-            let missing = || Error::data("table of costs", format_args!("no {}", part.name.block), expected);
-            let entry = profile.get(&part.name).ok_or_else(missing)?;
+        let mut of_entry = |entry: &profile::Entry| {
             let (adds, takes) = profile.bytes_of(entry);
             most = most.max(takes);
-            Ok(match cost {
+            match cost {
                 Cost::Latency => entry.latency_us.median,
                 Cost::Memory => adds,
-            })
+            }
         };
-        let of = |block: Block| Ok((block.kind.resolve(&block, frame), of_part(Part::block(&block, frame))?));
-        let blocks = blocks.map(of).collect::<Result<_>>()?;
-        let mut frame = of_part(Part::frame(frame))?;
-        if cost == Cost::Memory {
-            frame += most;
+        let shapes: BTreeSet<(u32, u32)> = profile.blocks.iter().map(|entry| (entry.d_model, entry.seq)).collect();
+        let mut found = Vec::new();
+        for block in blocks {
+            for &(width, len) in &shapes {
+                let part = Part::block(&block, &Frame { d_model: width, tgt_len: len, ..frame.clone() });
+                if let (Some(entry), Some(block)) = (profile.get(&part.name), part.block) {
+                    found.push((block, Some((width, len)), of_entry(entry)));
+                }
+            }
         }
-        Ok(Self { blocks, frame })
+        let expected = "a profile of this space in this setting";
+        let missing = || Error::data("table of costs", format_args!("no {FRAME}"), expected);
+        let mut of_frame = of_entry(profile.get(&Part::frame(frame).name).ok_or_else(missing)?);
+        if cost == Cost::Memory {
+            of_frame += most;
+        }
+        Ok(Self { blocks: found, frame: of_frame, len: frame.tgt_len })
     }
 
-    fn of(&self, block: &Block, frame: &Frame) -> Result<f64> {
+    fn of(&self, block: &Block, place: &StackPlace<'_>) -> Result<f64> {
+        let (frame, len) = (&*place.frame, place.shape.len.max(1));
         let resolved = block.kind.resolve(block, frame);
-        if let Some(&(_, latency)) = self.blocks.iter().find(|(known, _)| *known == resolved) {
+        let here = |shape: (u32, u32)| shape.0 == frame.d_model && u64::from(shape.1) == len;
+        let mut known = self.blocks.iter().filter(|(_, shape, _)| shape.is_none_or(here));
+        if let Some(&(.., latency)) = known.find(|(known, ..)| *known == resolved) {
             return Ok(latency);
         }
         // A block of no operations takes no time, and tables may leave it out.
@@ -108,7 +126,7 @@ impl Costs {
         if block.kind.cost(&resolved, frame, &setting).flops == 0 {
             return Ok(0.0);
         }
-        let known: Vec<String> = self.blocks.iter().map(|(block, _)| format!("{block:?}")).collect();
+        let known: Vec<String> = self.blocks.iter().map(|(block, ..)| format!("{block:?}")).collect();
         let expected = format!("an entry `{resolved:?}` beside {}", lathe_core::shorten(&known.join(", ")));
         Err(Error::data("table of latencies", format_args!("no latency of {block:?}"), expected))
     }
@@ -116,10 +134,20 @@ impl Costs {
     /// The table of a search: the options of each slot, and the sum of the baseline's blocks. Without `whole`, blocks
     /// alone count, as in the papers.
     pub fn table(&self, frame: &Frame, slots: &[Vec<Block>], baseline: &[Block], whole: bool) -> Result<CostTable> {
-        let of_slot = |options: &Vec<Block>| options.iter().map(|block| self.of(block, frame)).collect::<Result<_>>();
+        // Where one option changes width or length, all do, and alike.
+        let stack = |slots: &[Vec<Block>]| {
+            let (mut place, mut costs) = (StackPlace::new(frame), Vec::new());
+            place.shape.len = self.len.into();
+            for options in slots {
+                costs.push(options.iter().map(|block| self.of(block, &place)).collect::<Result<Vec<f64>>>()?);
+                options.first().map_or(Ok(()), |block| place.pass(block))?;
+            }
+            Ok::<_, Error>(costs)
+        };
         let fixed = if whole { self.frame } else { 0.0 };
-        let of_baseline = baseline.iter().map(|block| self.of(block, frame)).sum::<Result<f64>>()?;
-        let slots = slots.iter().map(of_slot).collect::<Result<_>>()?;
+        let alone: Vec<Vec<Block>> = baseline.iter().map(|&block| vec![block]).collect();
+        let of_baseline: f64 = stack(&alone)?.iter().flatten().sum();
+        let slots = stack(slots)?;
         let table = CostTable { slots, fixed, baseline: fixed + of_baseline };
         table.check()?;
         Ok(table)

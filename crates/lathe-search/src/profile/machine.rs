@@ -61,12 +61,16 @@ pub struct Load {
 impl Load {
     /// Where the counters stand now; `None` where the system does not tell.
     pub fn now() -> Option<Self> {
-        let stat = std::fs::read_to_string("/proc/stat").ok()?;
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        Self::parse(&read("/proc/stat")?, &read("/proc/self/stat")?)
+    }
+
+    /// The counters in the words of the system, of all and of this process.
+    fn parse(stat: &str, own: &str) -> Option<Self> {
         let ticks: Vec<u64> =
             stat.lines().next()?.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).take(8).collect();
         let all = ticks.iter().sum();
         let idle = ticks.get(3)? + ticks.get(4)?; // idle, waiting for disks
-        let own = std::fs::read_to_string("/proc/self/stat").ok()?;
         // Fields after the name, which may contain spaces: user and system time are the 12th and 13th of them.
         let fields: Vec<&str> = own.rsplit_once(')')?.1.split_whitespace().collect();
         let own = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
@@ -75,7 +79,10 @@ impl Load {
 
     /// The share of all cores that others took since then, from 0 to 1.
     pub fn others_since(self) -> Option<f64> {
-        let now = Self::now()?;
+        self.others_until(Self::now()?)
+    }
+
+    fn others_until(self, now: Self) -> Option<f64> {
         let (busy, all, own) = (now.busy - self.busy, now.all - self.all, now.own - self.own);
         (all > 0).then(|| (busy.saturating_sub(own) as f64 / all as f64).clamp(0.0, 1.0))
     }
@@ -97,12 +104,14 @@ mod tests {
 
     #[test]
     fn load_is_a_share() {
-        let Some(load) = Load::now() else { return };
-        let mut x = 1u64;
-        (0..20_000_000u64).for_each(|i| x = x.wrapping_mul(i | 1));
-        assert!(x != 2);
-        if let Some(others) = load.others_since() {
-            assert!((0.0..=1.0).contains(&others));
-        }
+        let own = |user: u64| format!("7 (a name) x) R 1 2 3 4 5 6 7 8 9 10 {user} 5 0 0");
+        // User, nice, system, idle, waiting, two kinds of interrupts, stolen; what follows is in the first already.
+        let begin = Load::parse("cpu  100 10 20 800 50 3 2 15 9 9\ncpu0 1 2", &own(40)).unwrap();
+        assert_eq!((begin.busy, begin.all, begin.own), (150, 1000, 45));
+        let end = Load::parse("cpu  160 10 30 850 70 3 2 15 9 9\ncpu0 1 2", &own(70)).unwrap();
+        // 70 of 140 ticks were busy, 30 of them ours.
+        assert_eq!(begin.others_until(end), Some(40.0 / 140.0));
+        assert_eq!(begin.others_until(begin), None);
+        assert!(Load::parse("cpu  1 2", &own(1)).is_none());
     }
 }

@@ -5,11 +5,12 @@ use super::machine::Machine;
 use crate::measure::Times;
 use crate::workload::{Mode, Workload};
 use crate::{Error, Result};
-use lathe_core::{Block, Frame, Model, Space};
+use lathe_core::{Block, Frame, Model, Setting, Space};
 use lathe_model::WeightStorage;
 use lathe_model::folder::write_aside;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Display;
 use std::path::Path;
 
@@ -81,21 +82,43 @@ impl Part {
         self
     }
 
-    /// The parts of a model: its frame, then its blocks from the bottom.
+    /// The parts of a model: its frame, then its blocks from the bottom, each with the width and length it stands in.
     pub fn of_model(model: &Model) -> impl Iterator<Item = Self> + '_ {
-        std::iter::once(Self::frame(&model.frame))
-            .chain(model.blocks.iter().map(|block| Self::block(block, &model.frame)))
+        let blocks = placed(model).map(|(block, frame)| Self::block(block, &frame));
+        std::iter::once(Self::frame(&model.frame)).chain(blocks)
     }
 
     /// All parts that models of a space can have, each once, in the order of their names.
     pub fn of_space(space: &Space, workload: &Workload) -> Result<Vec<Self>> {
         let mut parts = BTreeMap::new();
-        for (frame, blocks) in space.parts() {
-            let model = workload.model(&Model { frame: frame.clone(), blocks })?;
-            parts.extend(Self::of_model(&model).map(|part| (part.name.clone(), part)));
+        let mut add = |part: Self| drop(parts.insert(part.name.clone(), part));
+        let (mut last, mut seen) = (None, HashSet::new());
+        for model in space.covering() {
+            let model = workload.model(&model)?;
+            if last.as_ref() != Some(&model.frame) {
+                add(Self::frame(&model.frame));
+                seen.clear();
+            }
+            for (block, frame) in placed(&model) {
+                if seen.insert((*block, frame.d_model, frame.tgt_len)) {
+                    add(Self::block(block, &frame));
+                }
+            }
+            last = Some(model.frame);
         }
         Ok(parts.into_values().collect())
     }
+}
+
+/// Each block of a model with the frame it stands in, lengths included.
+pub fn placed(model: &Model) -> impl Iterator<Item = (&Block, Cow<'_, Frame>)> {
+    model.placed(Setting::of(model)).map(|(block, mut frame, setting)| {
+        let len = u32::try_from(setting.tgt_len).unwrap_or(u32::MAX).max(1); // a block by itself has something to do
+        if len != frame.tgt_len {
+            frame.to_mut().tgt_len = len;
+        }
+        (block, frame)
+    })
 }
 
 fn keys_of(frame: &Frame, without: &[&str]) -> String {

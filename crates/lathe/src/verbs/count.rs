@@ -7,7 +7,7 @@ use crate::picture;
 use anyhow::Result;
 use clap::Parser;
 use lathe_core::{Model, Setting, notation};
-use lathe_model::{Counts, count};
+use lathe_model::{Counts, count, of_blocks};
 use serde::Serialize;
 
 /// Count parameters, FLOPs and bytes of a model, exactly
@@ -88,15 +88,13 @@ fn document(model: &Model, setting: &Setting, counts: &Counts) -> CountReport {
         per_block: model
             .blocks
             .iter()
-            .map(|block| {
-                let cost = block.kind.cost(block, &model.frame, setting);
-                PerBlock {
-                    block: notation::print(std::slice::from_ref(block)),
-                    params: cost.params + cost.norm_params,
-                    flops: cost.flops,
-                    activation_bytes: cost.activation_bytes,
-                    state_bytes: cost.state_bytes,
-                }
+            .zip(of_blocks(model, setting))
+            .map(|(block, cost)| PerBlock {
+                block: notation::print(std::slice::from_ref(block)),
+                params: cost.params + cost.norm_params,
+                flops: cost.flops,
+                activation_bytes: cost.activation_bytes,
+                state_bytes: cost.state_bytes,
             })
             .collect(),
     }
