@@ -140,7 +140,7 @@ impl Job<'_> {
         let mut settings = self.training(&folder, steps);
         settings.seq = self.plan.seq;
         settings.weight_decay = 0.0;
-        settings.lr = 2.0 * self.plan.lr;
+        settings.lr = 4.0 * self.plan.lr;
         settings.checkpoint_every = (steps / 4).max(1);
         let (net, errors) = library::distil(network, net, &settings, &folder, watch)?;
         write_json(&self.path("option_errors.json"), &errors)?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! plan.json            what was decided at the start
+//! trained/             a model that was given without weights, trained
 //! baseline/            the model as it was given
 //! vocab/               the same without tokens that the text never uses, where there are any
 //! tokens/              the text to learn
@@ -24,6 +25,7 @@
 
 pub mod architecture;
 mod finish;
+mod first_training;
 pub mod from_scratch;
 mod job;
 mod levers;
