@@ -81,8 +81,9 @@ pub struct Judged {
     pub loss: f64,
 }
 
-/// How long architectures are measured whole at the least, to correct sums by and to check candidates.
-const MEASURING: Duration = Duration::from_millis(800);
+/// How long architectures are measured whole at the least, to correct sums by and to check candidates: a share of the budget,
+/// and at most so many seconds.
+const MEASURING: (f64, f64) = (0.002, 0.8);
 /// Architectures that correct the sums of parts, besides the trained one in each storage.
 const CORRECTING: usize = 5;
 /// Sequences that units are looked at with.
@@ -95,6 +96,11 @@ impl Job<'_> {
     /// What was decided at its start.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// A share of the budget, at most so many seconds.
+    pub(super) fn share_of_budget(&self, (share, most): (f64, f64)) -> Duration {
+        Duration::from_secs_f64((share * 60.0 * self.plan.asked.budget).clamp(0.02, most))
     }
 
     /// A place in the job's folder.
@@ -200,7 +206,7 @@ impl Job<'_> {
         let workload = &self.plan.asked.workload;
         let model = workload.model(&choices.model(architecture))?;
         let pass = workload.passes(choices.for_measuring(architecture, model)?, 0);
-        let pair = pair::measure_tight([self.original_pass()?, pass], MEASURING);
+        let pair = pair::measure_tight([self.original_pass()?, pass], self.share_of_budget(MEASURING));
         Ok((pair.share, pair.first_ms.median))
     }
 

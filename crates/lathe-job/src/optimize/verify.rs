@@ -20,8 +20,9 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long models are measured side by side at the least: the asked-for one, and the others.
-const MEASURING: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(2)];
+/// How long models are measured side by side at the least, the asked-for one and the others: a share of the budget, and at most
+/// so many seconds.
+const MEASURING: [(f64, f64); 2] = [(0.01, 6.0), (0.003, 2.0)];
 
 /// What was made.
 pub(crate) struct Made<'a> {
@@ -52,7 +53,7 @@ impl Job<'_> {
         let mut measured = Vec::new();
         for (i, (point, folder)) in made.decided.points.iter().zip(made.folders).enumerate() {
             watch(steps("measuring side by side", i, made.folders.len()));
-            let time = MEASURING[usize::from(i > 0)];
+            let time = self.share_of_budget(MEASURING[usize::from(i > 0)]);
             measured.push(self.measured(&format!("measured-{}", point.name), folder, time)?);
         }
         watch(Event::Done);
@@ -92,7 +93,7 @@ impl Job<'_> {
                 Some(Tested { baseline, found, continued })
             }
         };
-        let of_baseline = self.measured("measured-original", &baseline, MEASURING[1])?;
+        let of_baseline = self.measured("measured-original", &baseline, self.share_of_budget(MEASURING[1]))?;
         let pair = &measured[0].pair;
         let found = &frontier[0];
         let original_ms = pair.first_ms.median;
