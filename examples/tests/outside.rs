@@ -6,7 +6,7 @@ use lathe_examples::REGISTRY;
 use lathe_job::measurer::InProcess;
 use lathe_job::profiler::TableSource;
 use lathe_job::store::Memory;
-use lathe_job::{Context, differentiable, evaluate, generate, pareto, train};
+use lathe_job::{Context, differentiable, distill, evaluate, generate, pareto, train};
 use lathe_model::{Composed, Grads, Input, Network, Precision, Targets, Training, folder};
 use lathe_search::differentiable::latency::Target;
 use lathe_search::differentiable::settings::{Preset, SearchSettings};
@@ -162,7 +162,7 @@ fn padding_changes_nothing() {
         let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12";
         let network = network(model(&format!("backbone='bert'\nlayers='{stack}'\n{sizes}")), 4);
         let alone = network.hidden(&Input::tokens(&IDS[..5], 1), &mut network.init_memory(1));
-        let mask: Vec<bool> = (0..12).map(|i| i < 5 || i >= 6).collect();
+        let mask: Vec<bool> = (0..12).map(|i| i != 5).collect();
         let padded = Input { mask: Some(&mask), ..Input::tokens(&IDS, 2) };
         close(&network.hidden(&padded, &mut network.init_memory(2))[..5 * 8], &alone, stack);
     }
@@ -237,6 +237,22 @@ fn goes_all_the_way(toml: &str) {
     };
     let writer = generate::Writer::open(&asked, &REGISTRY).unwrap();
     assert!(!writer.write(&mut |_| ControlFlow::Continue(())).text.is_empty());
+
+    // A student of it learns outputs; hidden states only where blocks keep width and length.
+    let key = |name: &str| lathe_train::distill::KEYS.iter().find(|key| key.name == name).unwrap();
+    let learns = |out: &str, hidden: &str| distill::Request {
+        student: Some(text(&path("model.toml"))),
+        settings: [("data", "builtin:0.02"), ("steps", "4"), ("batch", "4"), ("out", &text(&path(out)))]
+            .map(|(name, value)| set(name, value))
+            .into(),
+        distill: [("teacher", text(&path("run")).as_str()), ("hidden", hidden)]
+            .map(|(name, value)| (key(name), key(name).parse(value).unwrap()))
+            .into(),
+        keys: Vec::new(),
+    };
+    distill::begin(&learns("outputs", "0"), &REGISTRY, &mut |_| ()).unwrap();
+    let inside = distill::begin(&learns("inside", "1"), &REGISTRY, &mut |_| ());
+    assert_eq!(inside.is_ok(), space.baseline.keeps_shape(), "{:?}", inside.err());
 
     // Profiled, and searched without training.
     let profiled = TableSource::default().table(&context, &space, &[], &Workload::default(), &mut |_| ()).unwrap();

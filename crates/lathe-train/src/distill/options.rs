@@ -80,6 +80,12 @@ impl<'a> Work<'a> {
         if width != expected {
             return Err(Error::setting("d_model", width, format!("{expected}, the teacher's")));
         }
+        // Where a slot changes width or length, it has one option.
+        let first = net.model(&vec![0; slots]);
+        if let Some(model) = [&first, &how.teacher.model].into_iter().find(|model| !model.keeps_shape()) {
+            let found = lathe_core::shorten(&model.layers());
+            return Err(Error::setting("slots", found, "blocks that keep width and length"));
+        }
         let settings = how.settings;
         let rows = (settings.batch / settings.accumulate) as usize;
         Ok(Self {

@@ -72,7 +72,8 @@ impl Plan {
         }
         let layers = layer_pairs(distill, n, m)?;
         let inside = distill.hidden > 0.0 || distill.attention_maps > 0.0 || distill.transfer()? == Transfer::Blocks;
-        for model in [&student.model, &teacher.model].into_iter().filter(|model| inside && !model.keeps_shape()) {
+        let mut models = [&student.model, &teacher.model].into_iter();
+        if let Some(model) = models.find(|model| inside && !model.keeps_shape()) {
             let found = format!("blocks that change width or length ({})", lathe_core::shorten(&model.layers()));
             let expected = "terms of outputs alone: no hidden states, no attention maps, no blocks by themselves";
             return Err(Error::setting("student, teacher", found, expected));
