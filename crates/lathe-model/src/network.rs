@@ -221,9 +221,10 @@ impl Network {
         self.body.look(&self.model.frame, &self.params, input, state, ONLY, taps)
     }
 
-    /// The vector of each sequence, [B, D], of such hidden states, where the model has one.
+    /// The vector of each sequence, [B, D], of such hidden states, where the model has one and blocks left a token.
     pub fn pooled(&self, hidden: &[f32], batch: usize) -> Option<Buf> {
-        self.body.top.pooler.as_ref().map(|pooler| pooler.forward(&self.params, hidden, batch))
+        let pooler = self.body.top.pooler.as_ref().filter(|_| !hidden.is_empty());
+        pooler.map(|pooler| pooler.forward(&self.params, hidden, batch))
     }
 
     /// The output layer's numbers [N, V] for hidden states [N, D]: logits, or [`Self::log_probabilities`].
