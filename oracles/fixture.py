@@ -138,9 +138,11 @@ def count(spec):
     xl = spec["backbone"] == "transformer_xl"
     a = spec["heads"] * spec.get("d_head", d // spec["heads"])
     ffn, layers = re.fullmatch(r"\(s ?(.*)\)x(\d+)", spec["layers"]).groups()
-    experts = 0 if ffn == "f" else int(re.search(r"\d+", ffn)[0])
+    rank = re.search(r"rank=(\d+)", ffn)
+    experts = 0 if ffn == "f" or rank else int(re.search(r"\d+", ffn)[0])
     attention = 5 * d * a + 2 * a if xl else 4 * d * a + 3 * a + d
-    decoder = int(layers) * (attention + (experts or 1) * (2 * d * f + f + d) + d * experts + 2 * 2 * d)
+    matrices = 2 * int(rank[1]) * (d + f) if rank else 2 * d * f
+    decoder = int(layers) * (attention + (experts or 1) * (matrices + f + d) + d * experts + 2 * 2 * d)
     if not xl:
         untied = 0 if spec["tie_embeddings"] else v * d
         return decoder + 2 * d + v * d + spec["max_len"] * d + untied
@@ -162,7 +164,9 @@ def count_llama(spec, d, f, v):
     k = spec.get("d_head", d // spec["heads"])
     a, c = spec["heads"] * k, spec["kv_heads"] * k
     bias = spec["qkv_bias"] * (a + 2 * c) + spec["out_bias"] * d
-    layer = 2 * d * a + 2 * d * c + bias + spec["head_norm"] * 2 * k + 3 * d * f + 2 * d
+    rank = re.search(r"rank=(\d+)", spec["layers"])
+    matrices = 3 * int(rank[1]) * (d + f) if rank else 3 * d * f
+    layer = 2 * d * a + 2 * d * c + bias + spec["head_norm"] * 2 * k + matrices + 2 * d
     return int(spec["layers"].split(")x")[1]) * layer + d + v * d * (1 if spec["tie_embeddings"] else 2)
 
 

@@ -130,9 +130,10 @@ def forward(model, ids):
     return logits, logits.log_softmax(-1), {}
 
 
-for case, (model_file, batch, length) in CASES.items():
-    random = fixture.generator(case)
-    model = build(model_file)
-    fixture.reinitialise(model, random)
-    ids = fixture.tokens(batch, length, model_file["vocab"], random)
-    fixture.write(case, model_file, model, ids, forward, {})
+if __name__ == "__main__":
+    for case, (model_file, batch, length) in CASES.items():
+        random = fixture.generator(case)
+        model = build(model_file)
+        fixture.reinitialise(model, random)
+        ids = fixture.tokens(batch, length, model_file["vocab"], random)
+        fixture.write(case, model_file, model, ids, forward, {})

@@ -38,12 +38,14 @@ impl Request {
         if distill.teacher.is_empty() {
             return Err(Error::missing("teacher", "the model folder to learn from"));
         }
+        distill.teacher = input::model_folder_name(&distill.teacher)?;
+        let student = self.student.as_deref().map(input::model_folder_name).transpose()?;
         let mut settings = Settings::default();
         self.settings.iter().for_each(|(key, value)| settings.set(key, value.clone()));
         if settings.out.is_empty() {
             return Err(Error::missing("out", "the folder of the run, which becomes the model's folder"));
         }
-        let mut spec = match &self.student {
+        let mut spec = match &student {
             Some(student) => {
                 if folder::has_weights(Path::new(student)) {
                     if distill.inherit {

@@ -1,6 +1,6 @@
 //! How well a model folder predicts a text, and how far its predictions are from those of another.
 
-use crate::{Error, Event, Result, Watch};
+use crate::{Error, Event, Result, Watch, input};
 use lathe_core::model::{MAX_LEN, key};
 use lathe_core::{Model, Registry};
 use lathe_model::{Network, Precision, folder};
@@ -57,12 +57,13 @@ pub fn run(registry: &Registry, request: &Request, watch: Watch<'_>) -> Result<O
     if let Some(warning) = request.precision.warning() {
         watch(Event::Warning(warning));
     }
+    let request = &Request { folder: input::model_folder(&request.folder)?, ..request.clone() };
     let subject = Subject::load(registry, request)?;
     let Some(folder) = &request.against else {
         return Ok(Outcome { evaluation: subject.evaluate(request, None, watch)?, divergence: None });
     };
     // Windows are those of the model that is evaluated.
-    let other = Request { folder: folder.clone(), context: 0, window: None, ..request.clone() };
+    let other = Request { folder: input::model_folder(folder)?, context: 0, window: None, ..request.clone() };
     let other = Subject::load(registry, &other)?;
     let shared = shared(&subject, &other)?;
     if let Some(count) = shared.count() {

@@ -1,6 +1,6 @@
 //! What a model folder computes for given tokens, to be compared with other implementations.
 
-use crate::{Error, Event, Result, Watch};
+use crate::{Error, Event, Result, Watch, input};
 use lathe_core::Registry;
 use lathe_model::folder::{self, Tensor, TensorFile};
 use lathe_model::{Grads, Input, Network, Precision, Targets, Training};
@@ -40,7 +40,7 @@ pub struct Outcome {
 
 /// Computes and writes the results.
 pub fn run(request: &Request, registry: &Registry, watch: Watch<'_>) -> Result<Outcome> {
-    let mut network = folder::load(&request.folder, registry)?;
+    let mut network = folder::load(&input::model_folder(&request.folder)?, registry)?;
     network.set_precision(request.precision);
     if let Some(warning) = request.precision.warning() {
         watch(Event::Warning(warning));

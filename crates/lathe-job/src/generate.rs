@@ -1,7 +1,7 @@
 //! Text from a model folder.
 
 use crate::evaluate::check_tokenizer;
-use crate::{Error, Result};
+use crate::{Error, Result, input};
 use lathe_core::Registry;
 use lathe_model::{Precision, folder};
 use lathe_train::data::Tokenizer;
@@ -54,14 +54,15 @@ impl Writer {
     /// Checks a request and loads its model.
     pub fn open(request: &Request, registry: &Registry) -> Result<Self> {
         check(&request.sampling)?;
-        let mut network = folder::load(&request.folder, registry)?;
-        let tokenizer = Tokenizer::load(&request.folder)?;
-        check_tokenizer(&tokenizer, &network.model, &request.folder)?;
+        let folder = input::model_folder(&request.folder)?;
+        let mut network = folder::load(&folder, registry)?;
+        let tokenizer = Tokenizer::load(&folder)?;
+        check_tokenizer(&tokenizer, &network.model, &folder)?;
         network.set_precision(request.precision);
         network.freeze();
         if !network.model.frame.backbone.causal() {
             let found = format!("a {}, which sees the whole text", network.model.frame.backbone.key());
-            return Err(Error::data(request.folder.display(), found, "a model that writes one token after another"));
+            return Err(Error::data(folder.display(), found, "a model that writes one token after another"));
         }
         let (prompt, begin) = prompt(&tokenizer, &request.prompt)?;
         if prompt.is_empty() {

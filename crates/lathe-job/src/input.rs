@@ -1,5 +1,6 @@
 //! Models and spaces by file, model folder or shipped name, and the small files of jobs.
 
+use crate::store::cache_folder;
 use crate::{At, Error, Result};
 use lathe_core::{MAX_TEXT, Model, Registry, Space, Spec, shorten};
 use lathe_model::folder::{self, write_aside};
@@ -7,7 +8,7 @@ use lathe_model::shipped::{self, MODELS, SPACES, Shipped};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is written of a model: in a file, a model folder or a shipped file.
 pub fn spec(name: &str, registry: &Registry) -> Result<Spec> {
@@ -19,6 +20,34 @@ pub fn spec(name: &str, registry: &Registry) -> Result<Spec> {
         Source::Shipped(shipped) => shipped.spec().at(shipped.name),
         Source::File(text) => Spec::from_toml(&text, registry).at(name),
     }
+}
+
+/// The folder, or the GGUF file, of a model with weights.
+pub fn trained(name: &str) -> Result<PathBuf> {
+    let path = model_folder(name)?;
+    match folder::has_weights(&path) {
+        true => Ok(path),
+        false => {
+            let found = if path.exists() { "no weights" } else { "nothing of that name" };
+            Err(Error::setting(format!("model {}", shorten(name)), found, "a model folder with weights or a GGUF file"))
+        }
+    }
+}
+
+/// The model folder that is meant: the one that is given, or, where there is none and it is the name of a model that
+/// ships with its weights, the folder in the cache that these are unpacked to.
+pub fn model_folder(given: impl Into<PathBuf>) -> Result<PathBuf> {
+    let given = given.into();
+    let shipped = || given.to_str().and_then(shipped::trained);
+    let Some(trained) = (!folder::is_model_folder(&given)).then(shipped).flatten() else { return Ok(given) };
+    let place = cache_folder().join("models").join(format!("{}-{}", trained.name, trained.version()));
+    trained.unpack(&place)?;
+    Ok(place)
+}
+
+/// The same as a text, which is what settings hold.
+pub fn model_folder_name(given: &str) -> Result<String> {
+    Ok(model_folder(given)?.display().to_string())
 }
 
 /// The model of a file.

@@ -74,6 +74,17 @@ impl TableSource {
             let model = workload.model(model)?;
             parts.extend(Part::of_model(&model).filter(|part| names.insert(part.name.clone())));
         }
+        self.parts(context, parts, workload, watch)
+    }
+
+    /// The table of some parts, in a setting.
+    pub fn parts(
+        &self,
+        context: &Context<'_>,
+        parts: Vec<Part>,
+        workload: &Workload,
+        watch: Watch<'_>,
+    ) -> Result<Profiled> {
         if let Some(path) = &self.file {
             let table = ProfileTable::read(path)?;
             table.check(path.display(), workload)?;

@@ -2,7 +2,7 @@
 
 use crate::held_out::{HeldOut, TextRequest};
 use crate::optimize::measure_trained;
-use crate::{Context, Error, Event, Result, Watch};
+use crate::{Context, Error, Event, Result, Watch, input};
 use lathe_model::quantize::{self, Range, Settings, Tuning};
 use lathe_model::{Input, Network, Targets, folder};
 use lathe_ops::integers::{Activations, Format};
@@ -132,6 +132,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         let place = format!("out: {}", request.out.display());
         return Err(Error::setting(place, "other files", "a new or empty folder"));
     }
+    let request = &Request { folder: input::model_folder(&request.folder)?, ..request.clone() };
     let model = folder::load_model(&request.folder, context.registry)?;
     let settings = request.settings(model.blocks.len())?;
     let mut network = folder::load(&request.folder, context.registry)?;
@@ -253,7 +254,7 @@ fn slots_of(entry: &str, slots: usize) -> Result<(std::ops::Range<usize>, Bits)>
 
 /// Lets the activations of matrices stay f32 where rounding them costs most, as many as it takes until all others together
 /// cost next to nothing. Returns their names. Encoders round all of theirs.
-fn choose_activations(network: &mut Network, sequences: &[Vec<u32>]) -> Vec<String> {
+pub(crate) fn choose_activations(network: &mut Network, sequences: &[Vec<u32>]) -> Vec<String> {
     if !network.model.frame.backbone.causal() {
         return Vec::new();
     }

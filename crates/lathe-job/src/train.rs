@@ -17,7 +17,7 @@ pub type Given = (&'static Key, Value);
 /// What to train, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// A run file, or the name of a paper's recipe.
+    /// A run file, or the name of a recipe.
     pub run: Option<String>,
     /// Settings over the run file's.
     pub settings: Vec<Given>,
@@ -44,6 +44,7 @@ pub fn with(mut settings: Settings, given: &[Given]) -> Result<Settings> {
         settings.set(key, value.clone());
     }
     settings.check()?;
+    settings.init = input::model_folder_name(&settings.init)?;
     Ok(settings)
 }
 

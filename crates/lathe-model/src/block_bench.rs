@@ -6,6 +6,7 @@ use crate::layer::{LayerState, Pass, Stream};
 use crate::params::{Builder, Grads, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::taps::{Map, TapGradients, Taps};
+use crate::weight_storage::WeightStorage;
 use lathe_core::{Block, Frame, Result};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
@@ -37,8 +38,17 @@ impl BlockBench {
         block.kind.check(block, frame)?;
         let mut builder = Builder::repeating(seed);
         let site = Site::new(frame, "block".into(), 0, 1);
-        let stack = Stack { slots: vec![vec![Choice::build(block, frame, &site, &mut builder)]] };
-        Ok(Self { params: builder.finish(), stack, frame: frame.clone() })
+        let mut stack = Stack { slots: vec![vec![Choice::build(block, frame, &site, &mut builder)]] };
+        let mut params = builder.finish();
+        for layer in stack.layers_mut() {
+            params.set_matrices(layer.matrices().iter().map(|matrix| (matrix.weight(), matrix.place())));
+        }
+        Ok(Self { params, stack, frame: frame.clone() })
+    }
+
+    /// Stores its matrices.
+    pub fn set_storage(&mut self, storage: WeightStorage) {
+        self.params.iter_mut().for_each(|param| storage.apply(param));
     }
 
     /// What products are computed in.

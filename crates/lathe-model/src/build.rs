@@ -25,11 +25,23 @@ pub trait BuildBlock: Sync {
     /// Makes the parameters and the layer; `None` where there is nothing to compute.
     fn build(&self, block: &Block, frame: &Frame, site: &Site<'_>, builder: &mut Builder) -> Option<Box<dyn Layer>>;
 
-    /// The weights of a block of this kind from those of another that is trained, in the order of its parameters; `None`
-    /// where there is no way. The usual ways, a copy and fewer units, need nothing here ([`crate::derive`]).
-    fn derive(&self, _to: &Block, _from: &Block, _weights: &[&Param], _frame: &Frame) -> Option<Vec<Vec<f32>>> {
+    /// The weights of a block of this kind from another that is trained, in the order of its parameters; `None` where there
+    /// is no way. The usual ways, a copy and fewer units, need nothing here ([`crate::derive`]).
+    fn derive(&self, _to: &Block, _from: &Trained<'_>, _frame: &Frame) -> Option<Vec<Vec<f32>>> {
         None
     }
+}
+
+/// A trained block, for others to be made of.
+#[derive(Clone, Copy)]
+pub struct Trained<'a> {
+    /// What it is.
+    pub block: &'a Block,
+    /// Its parameters, in their order.
+    pub weights: &'a [&'a Param],
+    /// Hidden states that enter it in use, [N, D], where somebody looked: some hundreds of tokens are enough. What is made
+    /// then fits these rather than all that could be.
+    pub hidden: Option<&'a [f32]>,
 }
 
 /// What [`BlockKind::builder`] returns a reference to.

@@ -2,7 +2,7 @@
 //! block knows to make of another ([`BuildBlock::derive`](crate::build::BuildBlock::derive)). Searches and pruning are
 //! written once, over [`Units`].
 
-use crate::build;
+use crate::build::{self, Trained};
 use crate::layer::Units;
 use crate::network::Network;
 use crate::params::Param;
@@ -22,10 +22,25 @@ pub enum Origin {
 /// Which units of a slot to keep: the slot of the trained network, its units, and how many. The indices increase.
 pub type Keep<'a> = &'a mut dyn FnMut(usize, &Units, usize) -> Vec<usize>;
 
+/// Hidden states that enter a slot of the trained network, [N, D], where somebody looked ([`Trained::hidden`]).
+pub type Hidden<'a> = &'a dyn Fn(usize) -> Option<&'a [f32]>;
+
 /// A network of a model with the weights of another, where there are any to take. `slots` has for each of its blocks the
 /// slot of the other that it takes the place of, if any.
 pub fn derive(
     from: &Network,
+    model: Model,
+    slots: &[Option<usize>],
+    seed: u64,
+    keep: Keep<'_>,
+) -> Result<(Network, Vec<Origin>)> {
+    derive_seen(from, &|_| None, model, slots, seed, keep)
+}
+
+/// As [`derive()`], with blocks of other kinds made to fit what enters the trained ones.
+pub fn derive_seen(
+    from: &Network,
+    hidden: Hidden<'_>,
     model: Model,
     slots: &[Option<usize>],
     seed: u64,
@@ -53,7 +68,10 @@ pub fn derive(
             }
             let made = match to.block.kind.key() == of.block.kind.key() {
                 true => select(&weights, of.params.start, &of.units, &to.units, source, keep),
-                false => build::of_block(to.block.kind).derive(to.block, of.block, &weights, &network.model.frame),
+                false => {
+                    let trained = Trained { block: of.block, weights: &weights, hidden: hidden(source) };
+                    build::of_block(to.block.kind).derive(to.block, &trained, &network.model.frame)
+                }
             };
             made.filter(fits).map(|made| (Origin::Derived, made))
         });

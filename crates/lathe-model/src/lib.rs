@@ -35,6 +35,7 @@ mod stack;
 pub mod stem;
 mod supernet;
 pub mod taps;
+mod weight_storage;
 
 pub use block_bench::{BenchState, BlockBench};
 pub use blocks::MoeStats;
@@ -47,10 +48,11 @@ pub use network::{Network, Outcome, Owner, Slot};
 pub use objective::{Objective, Targets};
 pub use params::{Grads, Param, Params};
 pub use projections::Projections;
-pub use stack::Mixture;
+pub use stack::{Mixture, stack_choice};
 pub use stem::Input;
 pub use supernet::{SuperNet, SuperOutcome};
 pub use taps::{AttentionMap, Seen, TapGradients, Taps};
+pub use weight_storage::WeightStorage;
 
 /// All blocks and backbones.
 pub const REGISTRY: lathe_core::Registry =

@@ -33,6 +33,8 @@ pub struct LocalTraining {
     pub training: Training,
     /// How far hidden states are from those that are wanted.
     pub measure: Measure,
+    /// The first option of a slot that learns: those before it are left as they are, and their losses are 0.
+    pub first: usize,
 }
 
 impl Body {
@@ -82,7 +84,7 @@ impl Body {
                 );
                 losses.iter().copied().map(f64::from).sum()
             };
-            (0..options).map(&mut of_option).collect()
+            (0..options).map(|option| if option < how.first { 0.0 } else { of_option(option) }).collect()
         };
         let losses = locals.iter().map(&mut each).collect();
         state.position += input.len();

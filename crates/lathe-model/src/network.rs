@@ -13,6 +13,7 @@ use crate::params::{Builder, Grads, Observer, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::stem::Input;
 use crate::taps::{Seen, Taps};
+use crate::weight_storage::WeightStorage;
 use lathe_core::{Block, Model, Result, Setting};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
@@ -122,6 +123,21 @@ impl Network {
     /// Rounds all matrices to integers, and holds them so from here on.
     pub fn set_format(&mut self, format: Format) {
         self.params_mut().for_each(|param| param.set_format(format));
+    }
+
+    /// Stores the matrices of a slot.
+    pub fn set_slot_storage(&mut self, slot: usize, storage: WeightStorage) {
+        let params = self.slot(slot).params;
+        self.params_mut().enumerate().filter(|(at, _)| params.contains(at)).for_each(|(_, param)| storage.apply(param));
+    }
+
+    /// Stores the matrices that no block has: embeddings and output layer.
+    pub fn set_frame_storage(&mut self, storage: WeightStorage) {
+        let blocks = self.blocks_params();
+        self.params_mut()
+            .enumerate()
+            .filter(|(at, _)| !blocks.contains(at))
+            .for_each(|(_, param)| storage.apply(param));
     }
 
     /// The weights. A frozen network has none to show.

@@ -1,4 +1,8 @@
-//! The model and space files that ship inside the binary, by name.
+//! The model and space files that ship inside the binary, by name, and the models that ship with their weights.
+
+mod trained;
+
+pub use trained::{STORYTELLER, TRAINED, Trained, trained};
 
 use crate::REGISTRY;
 use lathe_core::{Result, Space, Spec};
@@ -24,7 +28,7 @@ pub const MODELS: &[Shipped] = ship!("models":
     "transformer_xl_large", "sandwich_large", "par_large",
     "transformer_xl_24b", "sandwich_24b", "sandwich_24b_text8", "par_24b",
     "gpt2_small", "lts_gpt2", "opt_350m", "bert_base", "smollm2_135m", "llama_15m",
-    "small_transformer_xl", "small_gpt2", "deep_transformer_xl",
+    "small_transformer_xl", "small_gpt2", "deep_transformer_xl", "storyteller",
 );
 
 /// Search spaces of the papers, and ours.

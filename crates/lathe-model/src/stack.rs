@@ -47,6 +47,11 @@ pub enum Mixture {
     Hard(usize),
 }
 
+/// One option of each slot.
+pub fn stack_choice(choice: &[usize]) -> Vec<Mixture> {
+    choice.iter().map(|&option| Mixture::Hard(option)).collect()
+}
+
 /// What a slot sees of a pass: tokens and width as they are where it stands.
 pub(crate) struct Here {
     /// B * T * D

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model};
-use lathe_model::{BlockBench, Grads, Input, Network, Precision, State, Training};
+use lathe_model::{BlockBench, Grads, Input, Network, Precision, State, Training, WeightStorage};
 use lathe_ops::allocator;
 use lathe_ops::buffer::{self, Buf};
 use lathe_train::optimizer::{Optimizer, Rule};
@@ -207,12 +207,20 @@ impl Workload {
         }
     }
 
+    /// The passes of a frame without blocks, whose lengths are those of [`Self::model`].
+    pub fn frame(&self, frame: &Frame, storage: WeightStorage, seed: u64) -> Result<Pass> {
+        let mut network = Network::for_measuring(Model::new(frame.clone(), Vec::new())?, seed)?;
+        network.set_frame_storage(storage);
+        Ok(self.passes(network, seed))
+    }
+
     /// The passes of a block in a frame whose lengths are those of [`Self::model`].
-    pub fn block(&self, block: &Block, frame: &Frame, seed: u64) -> Result<Pass> {
+    pub fn block(&self, block: &Block, frame: &Frame, storage: WeightStorage, seed: u64) -> Result<Pass> {
         let (batch, d) = (self.batch as usize, frame.d_model as usize);
         let len = if self.mode == Mode::Decode { 1 } else { frame.tgt_len as usize };
         let times = if self.mode == Mode::Decode { frame.tgt_len } else { 1 };
         let mut bench = BlockBench::new(block, frame, seed)?;
+        bench.set_storage(storage);
         bench.set_precision(self.precision);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut x = Buf::zeros(batch * len * d);

@@ -61,6 +61,24 @@ impl<'a> Documents<'a> {
         Ok(Self::start(source, range))
     }
 
+    /// Whether lines that say so separate them; else blank lines do.
+    pub fn are_marked(&self) -> bool {
+        self.lines
+    }
+
+    /// Where the first document begins whose mark stands at a place or after it; the end of the text where there is none.
+    pub fn next_marked(source: &'a Source, at: u64) -> Result<u64> {
+        let mut documents = Self::start(source, at..source.bytes());
+        let mut line = Vec::new();
+        while documents.line(&mut line)? > 0 {
+            if line.trim_ascii() == SEPARATOR {
+                return Ok(documents.at);
+            }
+            line.clear();
+        }
+        Ok(documents.at)
+    }
+
     fn start(source: &'a Source, range: Range<u64>) -> Self {
         let at = range.start;
         let reader = BufReader::with_capacity(1 << 16, source.read(range));

@@ -28,7 +28,7 @@ pub use decoder::Decoder;
 pub use documents::{Document, DocumentTokens, Documents, Sequence};
 pub use encoding::{Encoding, Padded};
 pub use lathe_core::Fault as Error;
-pub use prepare::{DataSpec, FileSummary, Prepared, Summary, encode_range, encode_source, prepare};
+pub use prepare::{DataSpec, FileSummary, Prepared, Summary, encode_documents, encode_range, encode_source, prepare};
 pub use pruned::{Pruned, renumber_ids};
 pub use source::{BUILTIN_MB, Source, fingerprint};
 pub use specials::Specials;

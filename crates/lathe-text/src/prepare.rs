@@ -167,6 +167,18 @@ pub fn encode_range(
     tokens::encode(tokens::EncodeJob { source, range, tokenizer, key }, out, progress)
 }
 
+/// Encodes the documents of a range of a text into a token file, each after BOS where the tokenizer has one.
+pub fn encode_documents(
+    source: &Source,
+    range: Range<u64>,
+    tokenizer: &Tokenizer,
+    out: &Path,
+    progress: &TextProgress<'_>,
+) -> Result<Tokens> {
+    let key = key(&[&source.fingerprint()?, &format!("{range:?} documents"), &tokenizer.json().unwrap_or_default()]);
+    tokens::encode_documents(tokens::EncodeJob { source, range, tokenizer, key }, out, progress)
+}
+
 /// What the tokens of the training text depend on, but for what was learnt from it.
 fn spec_key(spec: &TokenizerSpec, source: &Source, split: u64) -> Result<String> {
     let file = match spec {

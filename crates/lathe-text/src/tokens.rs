@@ -6,6 +6,7 @@
 
 use crate::TextProgress;
 use crate::chunks::{CHUNK, Chunks};
+use crate::documents::{Document, Documents};
 use crate::source::{Source, is_start};
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -160,61 +161,107 @@ pub(crate) struct EncodeJob<'a> {
 
 /// Encodes a text piece by piece into a file, which is there when it is whole.
 pub(crate) fn encode(job: EncodeJob<'_>, path: &Path, progress: &TextProgress<'_>) -> Result<Tokens> {
-    let vocab = job.tokenizer.vocab();
-    let mut header = Header {
-        format: FORMAT.into(),
-        tokens: 0,
-        bytes: job.range.end - job.range.start,
-        characters: 0,
-        unknown: 0,
-        vocab,
-        width: width(vocab),
-        key: job.key,
-    };
-    let aside = path.with_extension("tokens.part");
-    let io = |error| Error::io(&aside)(error);
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(&aside).map_err(io)?);
-    file.write_all(&[b' '; HEADER]).map_err(io)?;
+    let bytes = job.range.end - job.range.start;
+    let mut writer = Writer::new(path, job.tokenizer, bytes, job.key)?;
     let mut chunks = Chunks::for_tokenizer(job.source, job.range, job.tokenizer, CHUNK);
     let mut last: Option<Vec<u8>> = None; // the piece before
-    let unknown = job.tokenizer.unknown();
     let mut done = 0;
     loop {
-        progress("encoding", done, header.bytes);
+        progress("encoding", done, bytes);
         let group = chunks.group(GROUP)?;
         if group.is_empty() {
             break;
         }
-        let encoded: Vec<_> = (0..group.len())
+        let encoded: Vec<Vec<u32>> = (0..group.len())
             .into_par_iter()
             .map(|i| {
                 let before = if i == 0 { last.as_ref() } else { group.get(i - 1) };
-                let ids = job.tokenizer.encode_piece(before.map(Vec::as_slice), &group[i])?;
-                let unknown = ids.iter().filter(|&&id| Some(id) == unknown).count();
-                let bytes: Vec<u8> = match header.width {
-                    1 => ids.iter().map(|&id| id as u8).collect(),
-                    2 => ids.iter().flat_map(|&id| (id as u16).to_le_bytes()).collect(),
-                    _ => ids.iter().flat_map(|&id| id.to_le_bytes()).collect(),
-                };
-                Ok((ids.len(), unknown, bytes))
+                job.tokenizer.encode_piece(before.map(Vec::as_slice), &group[i])
             })
             .collect::<Result<_>>()?;
-        for (tokens, unknown, bytes) in encoded {
-            header.tokens += tokens as u64;
-            header.unknown += unknown as u64;
-            file.write_all(&bytes).map_err(io)?;
-        }
+        writer.push(&encoded)?;
         for chunk in &group {
             done += chunk.len() as u64;
-            header.characters += chunk.iter().filter(|&&byte| is_start(byte)).count() as u64;
+            writer.count_characters(chunk);
         }
         last = group.into_iter().next_back();
     }
-    let mut file = file.into_inner().map_err(|error| io(error.into_error()))?;
-    let mut line = serde_json::to_vec(&header).map_err(|error| io(error.into()))?;
-    line.resize(HEADER - 1, b' ');
-    line.push(b'\n');
-    file.rewind().and_then(|()| file.write_all(&line)).and_then(|()| file.sync_all()).map_err(io)?;
-    std::fs::rename(&aside, path).map_err(Error::io(path))?;
-    Tokens::open(path)
+    writer.finish()
+}
+
+/// Encodes the documents of a text one after the other, each after BOS where the tokenizer has one, into a file, which is
+/// there when it is whole. What stands between documents is no part of it.
+pub(crate) fn encode_documents(job: EncodeJob<'_>, path: &Path, progress: &TextProgress<'_>) -> Result<Tokens> {
+    let bytes = job.range.end - job.range.start;
+    let mut writer = Writer::new(path, job.tokenizer, bytes, job.key)?;
+    let mut documents = Documents::within(job.source, job.range)?;
+    let mut done = 0;
+    loop {
+        progress("encoding", done, bytes);
+        let group = documents.by_ref().take(GROUP).collect::<Result<Vec<Document>>>()?;
+        if group.is_empty() {
+            break;
+        }
+        let encoded: Vec<Vec<u32>> = group
+            .par_iter()
+            .map(|document| Ok(job.tokenizer.document(&document.text, usize::MAX)?.ids))
+            .collect::<Result<_>>()?;
+        writer.push(&encoded)?;
+        for document in &group {
+            done += document.text.len() as u64;
+            writer.count_characters(&document.text);
+        }
+    }
+    writer.finish()
+}
+
+/// Writes a token file aside, which is there when it is whole.
+struct Writer<'a> {
+    path: &'a Path,
+    aside: PathBuf,
+    file: BufWriter<File>,
+    header: Header,
+    /// The token that stands for what the vocabulary does not have.
+    unknown: Option<u32>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(path: &'a Path, tokenizer: &Tokenizer, bytes: u64, key: String) -> Result<Self> {
+        let vocab = tokenizer.vocab();
+        let (format, width) = (FORMAT.into(), width(vocab));
+        let header = Header { format, tokens: 0, bytes, characters: 0, unknown: 0, vocab, width, key };
+        let aside = path.with_extension("tokens.part");
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(&aside).map_err(Error::io(&aside))?);
+        file.write_all(&[b' '; HEADER]).map_err(Error::io(&aside))?;
+        Ok(Self { path, aside, file, header, unknown: tokenizer.unknown() })
+    }
+
+    fn push(&mut self, pieces: &[Vec<u32>]) -> Result<()> {
+        for ids in pieces {
+            self.header.tokens += ids.len() as u64;
+            self.header.unknown += ids.iter().filter(|&&id| Some(id) == self.unknown).count() as u64;
+            let bytes: Vec<u8> = match self.header.width {
+                1 => ids.iter().map(|&id| id as u8).collect(),
+                2 => ids.iter().flat_map(|&id| (id as u16).to_le_bytes()).collect(),
+                _ => ids.iter().flat_map(|&id| id.to_le_bytes()).collect(),
+            };
+            self.file.write_all(&bytes).map_err(Error::io(&self.aside))?;
+        }
+        Ok(())
+    }
+
+    fn count_characters(&mut self, text: &[u8]) {
+        self.header.characters += text.iter().filter(|&&byte| is_start(byte)).count() as u64;
+    }
+
+    fn finish(self) -> Result<Tokens> {
+        let io = |error| Error::io(&self.aside)(error);
+        let mut file = self.file.into_inner().map_err(|error| io(error.into_error()))?;
+        let mut line = serde_json::to_vec(&self.header).map_err(|error| io(error.into()))?;
+        line.resize(HEADER - 1, b' ');
+        line.push(b'\n');
+        file.rewind().and_then(|()| file.write_all(&line)).and_then(|()| file.sync_all()).map_err(io)?;
+        std::fs::rename(&self.aside, self.path).map_err(Error::io(self.path))?;
+        Tokens::open(self.path)
+    }
 }

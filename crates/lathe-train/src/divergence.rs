@@ -2,7 +2,7 @@
 //! distributions of the next token, KL(p || q) = sum p log(p / q) in nats, and whether both have the same most probable
 //! token.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// KL(p || q) of the softmaxes of two rows of logits, which may be log-probabilities.
 ///
@@ -59,7 +59,7 @@ pub fn probability(row: &[f32], place: usize) -> f64 {
 }
 
 /// A list of divergences in a few numbers. Quantiles between two values lie on the line between them.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The mean.
     pub mean: f64,

@@ -1,6 +1,7 @@
-//! The papers' recipes as run files. They lack only the text, which `--data` and `--valid` give.
+//! The papers' recipes as run files, which lack only the text that `--data` and `--valid` give; and that of the model which
+//! ships with its weights, on the built-in language.
 
-/// A run file of a paper.
+/// A run file that ships.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipe {
     /// Its name.
@@ -27,6 +28,7 @@ pub const RECIPES: &[Recipe] = recipes![
     "lts_gpt2_wt103",
     "lts_gpt2_lm1b",
     "lts_gpt2_pile",
+    "storyteller",
 ];
 
 #[cfg(test)]
@@ -40,7 +42,11 @@ mod tests {
         for recipe in RECIPES {
             let (settings, model) =
                 settings::read(recipe.text, &REGISTRY).unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
-            assert_eq!(settings.data, "", "{}", recipe.name);
+            let trained = shipped::trained(recipe.name);
+            assert_eq!(settings.data.is_empty(), trained.is_none(), "{}", recipe.name);
+            if let Some(trained) = trained {
+                assert_eq!(settings.valid, trained.judged_on(), "{}", recipe.name);
+            }
             let spec = match model {
                 ModelEntry::Inline(spec) => spec,
                 ModelEntry::Name(name) => {

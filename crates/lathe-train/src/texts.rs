@@ -20,14 +20,10 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Reads the text; once all tokens are in the folder, they count, whatever has become of the text.
+    /// Reads the text; once all tokens are in the folder, they count, whatever has become of the text. Where the data is a
+    /// folder of tokens already, those do.
     pub fn open(folder: &Path, settings: &Settings, watch: Watch<'_>) -> Result<Self> {
-        let known = || -> Result<Self> {
-            let valid = Tokens::open(&folder.join("valid.tokens"))?; // the last file to be written
-            let train = Tokens::open(&folder.join("train.tokens"))?;
-            Ok(Self { tokenizer: Tokenizer::load(folder)?, train, valid: Some(valid).filter(|valid| valid.len() > 1) })
-        };
-        if let Ok(known) = known() {
+        if let Ok(known) = Self::known(folder).or_else(|_| Self::known(Path::new(&settings.data))) {
             return Ok(known);
         }
         let spec = DataSpec {
@@ -39,6 +35,13 @@ impl Texts {
         let progress = |what: &str, done: u64, total: u64| (watch.borrow_mut())(Event::Preparing(what, done, total));
         let prepared = data::prepare(&spec, folder, &progress)?;
         Ok(Self { tokenizer: prepared.tokenizer, train: prepared.train, valid: prepared.valid })
+    }
+
+    /// The tokens that a folder holds.
+    fn known(folder: &Path) -> Result<Self> {
+        let valid = Tokens::open(&folder.join("valid.tokens"))?; // the last file to be written
+        let train = Tokens::open(&folder.join("train.tokens"))?;
+        Ok(Self { tokenizer: Tokenizer::load(folder)?, train, valid: Some(valid).filter(|valid| valid.len() > 1) })
     }
 }
 

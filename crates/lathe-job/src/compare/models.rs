@@ -120,9 +120,9 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    fn open(name: &str, context: &Context<'_>) -> Result<Self> {
+    pub(crate) fn open(name: &str, context: &Context<'_>) -> Result<Self> {
         let model = input::spec(name, context.registry)?.model(context.registry).at(name)?;
-        let folder = Some(PathBuf::from(name)).filter(|path| folder::has_weights(path));
+        let folder = Some(input::model_folder(name)?).filter(|path| folder::has_weights(path));
         Ok(Self { name: name.into(), model, folder })
     }
 

@@ -1,44 +1,53 @@
-//! The main job, stage by stage: profile, train, search, choose by measurement, train, measure, report. Each stage leaves a file
-//! in the folder; what is there is not done again, so that a job that was killed goes on and ends as it would have.
+//! The main job: from a trained model and a text to a model that is faster here and as good, with proof.
 //!
 //! ```text
-//! plan.json       what was decided at the start
-//! space.toml      what every block may become
-//! table.json      what blocks cost
-//! baseline/       the model, trained
-//! search/         the differentiable search, from its weights
-//! searched.json   what it gave, measured whole
-//! race.json       that and plain ways to the same latency, measured
-//! race/NAME/      short trainings of them
-//! compare/NAME/   trained with the baseline's settings, from scratch or from inherited/: whoever came out best in the race or close
-//!                 to it, and where they are asked for, the others
-//! found/          the better of the former
-//! chosen.json     which that is, and why
-//! repeat/         where it is asked for, baseline and found model trained with other seeds
-//! measured.json, compared.json    the trained models side by side
-//! report.html
+//! plan.json            what was decided at the start
+//! baseline/            the model as it was given
+//! vocab/               the same without tokens that the text never uses, where there are any
+//! tokens/              the text to learn
+//! report.txt           the text to report on, which nothing is chosen by
+//! table.json           what every option costs in every storage
+//! correction.json      what sums of it have to become to be what whole models take
+//! options/             the options of all blocks, distilled
+//! scores.json          what the model loses with one block replaced
+//! recover/NAME/        candidates: as they were assembled, and after each round of recovery
+//! decided.json         who proposed what, what became of it, and which models are given
+//! found/, frontier/    the models
+//! recover/continued/   the control: the original, trained on
+//! measured/            measurements and judgements
+//! levers.json          what each lever gave
+//! outcome.json, report.html
 //! ```
+//!
+//! Each stage leaves a file; what is there is not done again, so that a job that was killed goes on and ends as it would
+//! have. [`from_scratch`] is the protocol of the papers instead.
 
-mod adopt;
-mod inherit;
-mod measured;
-mod options;
+pub mod architecture;
+mod finish;
+pub mod from_scratch;
+mod job;
+mod levers;
+mod library;
+mod menu;
 mod outcome;
 pub(crate) mod pair;
 mod plan;
-mod race;
-mod repeat;
-mod request;
-mod rivals;
+pub mod proposers;
+mod recover;
+mod scores;
 mod stages;
+mod text;
+mod verify;
 
-pub use measured::{Measured, Sweep};
-pub use options::with_head_width;
-pub use outcome::{Outcome, Rival, Side, run};
+/// The model that is made faster where none is named: it ships with lathe.
+pub const DEFAULT: &str = lathe_model::shipped::STORYTELLER;
+
+pub use job::{BASELINE, Candidate, Job, Judged};
+pub use levers::{LEVERS, Lever, levers};
+pub use outcome::{Control, FrontierPoint, Outcome, Proposed, Quality, Side, Tested};
 pub use pair::{Pair, measure_trained};
-pub use plan::{Asked, OptimizePlan, Target, steps_within};
-pub use race::{Chosen, Runner, Whole};
-pub use repeat::{Repeated, Spread};
-pub use request::Request;
-pub use rivals::Compared;
-pub use stages::{BASELINE, COMPARED, FOUND, OptimizeJob, PLAN, Searched, Try};
+pub use plan::{Amounts, Asked, Plan, Target};
+pub use recover::Recipe;
+pub use scores::{Score, Scores};
+pub use stages::{Request, run};
+pub(crate) use verify::Made;

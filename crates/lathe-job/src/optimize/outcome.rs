@@ -1,156 +1,157 @@
-//! All stages in turn, and what they return.
+//! What a job returns.
 
-use super::race::{Chosen, Runner};
-use super::repeat::Repeated;
-use super::request::Request;
-use super::rivals::Compared;
-use super::stages::{BASELINE, COMPARED, OptimizeJob};
-use crate::pages::optimize::Page;
-use crate::{Context, Event, Result, Watch};
+use super::job::Judged;
+use super::recover::Recipe;
+use lathe_train::divergence::Spread;
 use lathe_train::evaluate::Evaluation;
-use lathe_train::run;
-use serde::Serialize;
-use std::time::Instant;
+use serde::{Deserialize, Serialize};
 
 /// What an optimisation returns.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The model to make faster.
+    /// The model as it was given.
     pub baseline: Side,
-    /// The faster one.
+    /// The asked-for one.
     pub found: Side,
     /// How many times as fast it is, measured side by side.
     pub speedup: f64,
     /// 95 % interval.
     pub speedup_interval: [f64; 2],
-    /// The target as a share of the baseline's latency.
-    pub target: f64,
-    /// Whether the trained model meets it.
+    /// The latency asked for, as a share of the original's.
+    pub target: Option<f64>,
+    /// Whether all that was asked for was reached, as measured.
     pub target_met: bool,
-    /// By the table, as a share of the baseline's.
+    /// By the table, as a share of the original's.
     pub estimated_latency: f64,
-    /// Where the architecture comes from: the search, or a plain way that did better in the race.
-    pub from: String,
-    /// Who was tried.
-    pub race: Vec<Runner>,
-    /// Other ways, where they were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub compared: Vec<Rival>,
-    /// Both models with further seeds, where that was asked for.
+    /// Who proposed it.
+    pub from: Vec<String>,
+    /// On text used for nothing else.
+    pub test: Tested,
+    /// On a text of another kind, where one was given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub repeated: Option<Repeated>,
-    /// Steps of each training.
-    pub steps: u32,
-    /// Whether what was found began with the weights of the search.
-    pub inherited: bool,
-    /// Of this process.
+    pub outside: Option<Tested>,
+    /// KL of the original's predictions from those of the asked-for model, over the tokens that both have.
+    pub kl: Option<Spread>,
+    /// Share of places where both have the same most probable token.
+    pub same_top: Option<f64>,
+    /// What each lever gave, one after the other.
+    pub levers: Vec<Lever>,
+    /// All models that were made.
+    pub frontier: Vec<FrontierPoint>,
+    /// Who proposed what, and what became of it.
+    pub proposers: Vec<Proposed>,
+    /// What models learnt from.
+    pub recipe: Recipe,
+    /// The ways that were tried, each with its loss.
+    pub recipes: Vec<(Recipe, f64)>,
+    /// The original, trained on.
+    pub control: Control,
+    /// What the original and the asked-for one write.
+    pub samples: Vec<String>,
+    /// All processes together.
     pub seconds: f64,
     /// The file of the report.
     pub report: String,
 }
 
-/// A model, trained and measured.
-#[derive(Debug, Clone, Serialize)]
+/// A model, measured and judged.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Side {
     pub layers: String,
     pub latency_ms: f64,
+    pub peak_bytes: Option<u64>,
+    /// Of its weights on disk.
+    pub bytes: Option<u64>,
     pub valid: Option<Evaluation>,
 }
 
-/// Another way to a faster model.
-#[derive(Debug, Clone, Serialize)]
+/// The original, the asked-for model and the control on a text.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
-pub struct Rival {
+pub struct Tested {
+    pub baseline: Evaluation,
+    pub found: Evaluation,
+    /// The original, trained on for as many steps.
+    pub continued: Option<Evaluation>,
+}
+
+/// How far predictions are from the original's.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Quality {
+    pub kl: Spread,
+    pub same_top: f64,
+}
+
+/// A model with the levers up to one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Lever {
     pub name: String,
-    pub layers: String,
     pub latency_ms: f64,
+    /// On the text to choose by.
+    pub bits_per_byte: f64,
+}
+
+/// A model of the frontier.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FrontierPoint {
+    /// `found` is the asked-for one.
+    pub name: String,
+    /// Who proposed it.
+    pub from: Vec<String>,
+    /// Its blocks.
+    pub layers: String,
+    /// What each of them is stored as, and last what stands around them.
+    pub storages: Vec<String>,
+    /// The latency asked for, as a share of the original's.
+    pub target: Option<f64>,
+    /// By the table, as a share of the original's.
+    pub estimated: f64,
+    /// Measured beside the original.
+    pub latency_ms: f64,
+    /// The original's latency over its own.
     pub speedup: f64,
-    pub valid: Option<Evaluation>,
+    /// 95 % interval.
+    pub speedup_interval: [f64; 2],
+    /// Of a process that does nothing else, where it is known.
+    pub peak_bytes: Option<u64>,
+    /// Of its weights on disk.
+    pub bytes: Option<u64>,
+    /// Nats per token, by its own tokens, on text used for nothing else.
+    pub loss: f64,
+    /// Comparable whatever the tokens are.
+    pub bits_per_byte: f64,
+    /// All of that.
+    pub test: Evaluation,
+    /// How far predictions are from the original's.
+    pub quality: Option<Quality>,
+    /// Where it is.
+    pub folder: String,
 }
 
-impl Rival {
-    fn new((compared, outcome): (Compared, run::Outcome)) -> Self {
-        let Compared { name, layers, pair } = compared;
-        Self { name, layers, latency_ms: pair.second_ms.median, speedup: pair.speedup, valid: outcome.valid }
-    }
+/// What a proposer proposed, and what became of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Proposed {
+    /// Who.
+    pub name: String,
+    /// The architecture.
+    pub layers: String,
+    /// Nats per token on the text to choose by, after its last round.
+    pub loss: f64,
+    /// The same as it was assembled.
+    pub assembled: f64,
+    /// As measured before recovery, at the original's speed then.
+    pub latency_ms: f64,
+    /// Rounds of recovery.
+    pub rounds: Vec<Judged>,
 }
 
-/// Stages of a job.
-const STAGES: u32 = 5;
-
-/// Does a job, or goes on with it: what its folder holds is not done again.
-pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
-    let began = Instant::now();
-    let job = OptimizeJob::new(&request.out, request.plan(context, watch)?, context.registry)?;
-    job.check()?;
-    request.baseline.as_ref().map_or(Ok(()), |trained| job.check_baseline(trained))?;
-    let stage = |number: u32, what: String| Event::Stage { number, of: STAGES, what };
-
-    watch(stage(1, format!("profile: {} in {}", job.baseline.layers(), job.plan.workload)));
-    let table = job.profile(context, watch)?;
-    let target = job.plan.target.ratio(job.latency_ms(&table)?);
-    job.begin(&table, target)?;
-
-    watch(stage(2, format!("train the baseline, {} steps", job.plan.steps)));
-    if let Some(trained) = &request.baseline {
-        job.adopt(trained, BASELINE)?;
-    }
-    let baseline = job.train(BASELINE, &job.baseline.layers(), watch)?;
-    watch(Event::Done);
-
-    watch(stage(3, format!("search for a latency of {target:.2} of the baseline's, and try what is found")));
-    let found = job.search(&table, target, watch)?;
-    watch(Event::Done);
-    let searched = job.choose(&table, &found, target, watch)?;
-    let race = job.race(&table, &searched, watch)?;
-
-    watch(stage(4, "train what came out best, and what came close to it".into()));
-    let (chosen, trained) = job.finals(&searched, &race, watch)?;
-    let rivals = if request.compare || job.has_compared() { job.rivals(&table, &chosen)? } else { Vec::new() };
-    let mut of_rivals = Vec::new();
-    for (name, layers) in &rivals {
-        watch(Event::Part(format!("train {name}, {layers}")));
-        of_rivals.push(job.train(&format!("{COMPARED}/{name}"), layers, watch)?);
-    }
-    let repeated = job.repeat(&chosen, [&baseline, &trained], request.repeat, watch)?;
-    watch(Event::Done);
-
-    watch(stage(5, "measure both side by side, and report".into()));
-    let measured = job.measure(watch)?;
-    let compared = job.compare(&rivals, watch)?;
-    let report = request.out.join("report.html");
-    Page {
-        job: &job,
-        table: &table,
-        chosen: &chosen,
-        measured: &measured,
-        compared: &compared,
-        outcomes: [&baseline, &trained],
-        rivals: &of_rivals,
-        repeated: repeated.as_ref(),
-        command: &request.command,
-    }
-    .write(&report)?;
-
-    let pair = &measured.pair;
-    let estimated_latency = job.estimate(&table, &chosen.layers)?;
-    let Chosen { layers, name, target, race, .. } = chosen;
-    Ok(Outcome {
-        baseline: Side { layers: job.baseline.layers(), latency_ms: pair.first_ms.median, valid: baseline.valid },
-        found: Side { layers, latency_ms: pair.second_ms.median, valid: trained.valid },
-        speedup: pair.speedup,
-        speedup_interval: pair.interval,
-        target,
-        target_met: pair.second_ms.median <= job.plan.target.ratio(pair.first_ms.median) * pair.first_ms.median,
-        estimated_latency,
-        from: name,
-        race,
-        compared: compared.into_iter().zip(of_rivals).map(Rival::new).collect(),
-        repeated,
-        steps: job.plan.steps,
-        inherited: job.plan.inherit,
-        seconds: began.elapsed().as_secs_f64(),
-        report: report.display().to_string(),
-    })
+/// The original, trained on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Control {
+    pub steps: u32,
+    pub folder: String,
 }

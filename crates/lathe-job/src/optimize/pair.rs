@@ -51,14 +51,35 @@ pub fn measure_trained(folders: [&Path; 2], workload: &Workload, time: Duration,
 }
 
 /// Measures two jobs for so long.
-pub fn measure_jobs(mut jobs: [Pass; 2], time: Duration) -> Pair {
+pub fn measure_jobs(jobs: [Pass; 2], time: Duration) -> Pair {
+    measure_until(jobs, time, |_| true)
+}
+
+/// Intervals of the ratio that are narrower than this, relative to it, are tight.
+const TIGHT: f64 = 0.03;
+/// A measurement goes on for so many times as long until its interval is.
+const PATIENCE: u32 = 8;
+
+/// Measures two jobs for so long, and longer until the interval of their ratio is tight.
+pub fn measure_tight(jobs: [Pass; 2], time: Duration) -> Pair {
+    let begin = Instant::now();
+    measure_until(jobs, time, |times| {
+        begin.elapsed() > PATIENCE * time || {
+            let pair = Pair::of(times.clone());
+            (pair.interval[1] - pair.interval[0]) <= TIGHT * pair.speedup
+        }
+    })
+}
+
+/// Measures two jobs for so long, and on until it is enough.
+fn measure_until(mut jobs: [Pass; 2], time: Duration, enough: impl Fn(&[Times; 2]) -> bool) -> Pair {
     for _ in 0..2 {
         jobs.iter_mut().for_each(|job| job());
     }
     let mut times = [Times { raw: Vec::new() }, Times { raw: Vec::new() }];
     let begin = Instant::now();
     for round in 0.. {
-        if round >= LEAST && begin.elapsed() >= time {
+        if round >= LEAST && begin.elapsed() >= time && enough(&times) {
             break;
         }
         // Whoever goes first changes from round to round.

@@ -1,367 +1,514 @@
-//! The stages of an optimisation.
+//! All stages in turn.
 
-use super::options;
-use super::pair;
-use super::plan::OptimizePlan;
-use crate::event::steps;
-use crate::input::{read_json, write_json, write_text};
-use crate::profiler::TableSource;
-use crate::{Context, Error, Event, Result, Watch};
-use lathe_core::{Block, Model, Registry, Space, Spec, notation};
-use lathe_search::differentiable::costs;
-use lathe_search::differentiable::latency::{CostTable, Target};
-use lathe_search::differentiable::projection::project;
-use lathe_search::differentiable::run as searching;
-use lathe_search::differentiable::settings::{Cost, Preset, SearchSettings};
-use lathe_search::differentiable::task::{self, Task};
-use lathe_search::profile::{Part, ProfileTable};
-use lathe_train::data::Source;
-use lathe_train::run;
-use lathe_train::settings::Settings;
+use super::architecture::{Architecture, Choices};
+use super::job::{BASELINE, Candidate, Job, VOCAB};
+use super::levers::Lever;
+use super::library;
+use super::menu::{Limits, Menu};
+use super::outcome::Outcome;
+use super::plan::{Amounts, Asked, Measures, Plan, Target};
+use super::proposers::{self, Bench};
+use super::recover::Recipe;
+use super::text::Text;
+use crate::input::{self, read_json, write_json};
+use crate::prune::vocabulary;
+use crate::{Context, Error, Event, Result, Watch, identity};
+use lathe_core::{Model, Setting};
+use lathe_model::{Network, Precision, SuperNet, WeightStorage, folder};
+use lathe_search::profile::median;
+use lathe_search::workload::{Mode, Workload};
+use lathe_train::data::{Tokenizer, Tokens};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::Instant;
 
-/// The file of the plan.
-pub const PLAN: &str = "plan.json";
-const TABLE: &str = "table.json";
-/// The folder of the baseline.
-pub const BASELINE: &str = "baseline";
-/// The folder of what was found.
-pub const FOUND: &str = "found";
-/// The folder of what it is compared with.
-pub const COMPARED: &str = "compare";
-
-/// An optimisation at work.
-pub struct OptimizeJob {
-    /// Its folder.
-    pub out: PathBuf,
-    /// What was decided.
-    pub plan: OptimizePlan,
-    /// The model to make faster.
-    pub baseline: Model,
-    /// The blocks and backbones there are.
-    pub registry: Registry,
-    pub(super) space: Space,
-    pub(super) slots: Vec<Vec<Block>>,
-}
-
-/// An architecture that was measured before anything was trained.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Try {
-    /// The architecture.
-    pub layers: String,
-    /// The latency that the table was asked for, as a share of the baseline's.
-    pub asked: f64,
-    /// What the table says.
-    pub estimated: f64,
-    /// What was measured, whole and beside the baseline.
-    pub measured: f64,
-}
-
-/// What the search gave, after measuring it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Searched {
-    /// The architecture.
-    pub layers: String,
-    /// The target as a share of the baseline's latency.
-    pub target: f64,
-    /// What its blocks sum up to, microseconds.
-    pub estimated_us: f64,
-    /// Everything that was measured on the way.
-    pub tries: Vec<Try>,
-    /// What the search itself gave, by the table alone.
-    pub estimated: f64,
-}
-
-/// How often a training is evaluated; the best of them counts.
-const EVALUATIONS: u32 = 8;
-/// Steps of the search, as a share of a training's.
-const SEARCH_SHARE: f64 = 0.6;
-/// The search's learning rate, as a share of a training's.
-const SEARCH_RATE: f64 = 0.5;
-/// How close to the target a measurement has to come from below, before a slower and better model is tried.
+/// What a job decided at its start.
+const PLAN: &str = "plan.json";
+/// Stages of a job.
+const STAGES: u32 = 7;
+/// The longest sequence of a training step.
+const LONGEST: u32 = 256;
+/// Logits of the text that scores are taken on, at the most.
+const LOGITS: u64 = 1 << 28;
+/// Weights are stored as one of these, where bits may be changed.
+const STORAGES: [&str; 4] = ["f32", "bf16", "int8", "int4_g32"];
+/// What the bits of the model that only has fewer of them may cost, as a share of the loss.
+const BITS_MAY_COST: f64 = 0.005;
+/// Architectures that are faster than asked for by less than this are good enough.
 const CLOSE: f64 = 0.95;
-/// The most architectures that are measured before one is chosen.
-const MOST_TRIES: usize = 6;
-/// How long architectures are measured before they are trained, and those compared with after it.
-pub(super) const CHOOSING: Duration = Duration::from_secs(3);
+/// Latencies that are tried where the most loss is given, as shares of what bits alone reach.
+const LADDER: [f64; 5] = [0.85, 0.7, 0.58, 0.48, 0.4];
 
-impl OptimizeJob {
-    /// Opens a job whose plan is made.
-    pub fn new(out: &Path, plan: OptimizePlan, registry: &Registry) -> Result<Self> {
-        let baseline = Spec::from_toml(&plan.model, registry)?.model(registry)?;
-        let options = options::options(&baseline, plan.iso_parameter, registry);
-        let space = Space::from_toml(&options::space_file(&baseline, &options), registry)?;
-        let slots = vec![options; baseline.blocks.len()];
-        Ok(Self { out: out.into(), plan, baseline, registry: *registry, space, slots })
+/// A job to be done, or to be gone on with.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What makes it what it is.
+    pub asked: Asked,
+    /// A text of another kind, to report what was lost there.
+    pub outside: Option<String>,
+    /// Folder of the job.
+    pub out: PathBuf,
+    /// The command that asks for this, for the report.
+    pub command: String,
+}
+
+/// A model of the frontier before it is finished.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Point {
+    /// Its folder's name.
+    pub name: String,
+    /// What was recovered.
+    pub candidate: Candidate,
+    /// The latency asked for, as a share of the original's.
+    pub target: Option<f64>,
+}
+
+/// Everything that was decided on the way.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Decided {
+    /// Milliseconds of the original while architectures were measured.
+    pub original_ms: f64,
+    /// The latency asked for, as a share of the original's.
+    pub target: Option<f64>,
+    /// Ways to recover, each with its loss.
+    pub recipes: Vec<(Recipe, f64)>,
+    /// The best of them.
+    pub recipe: Recipe,
+    /// Candidates for the main target, the winner first.
+    pub candidates: Vec<Candidate>,
+    /// The models to finish; the asked-for one first.
+    pub points: Vec<Point>,
+}
+
+/// Does a job, or goes on with it: what its folder holds is not done again.
+pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
+    let began = Instant::now();
+    let stage = |number: u32, what: &str| Event::Stage { number, of: STAGES, what: what.into() };
+    watch(stage(1, "read the model and the text"));
+    let (job, network) = open(context, request, watch)?;
+    let asked = &job.plan.asked;
+
+    watch(stage(2, &format!("measure what every option costs: {}", asked.workload)));
+    let choices = choices(&job.base, &network, asked, context);
+    if choices.storages.len() == 1 && choices.blocks.iter().all(|slot| slot.len() == 1) && job.base == job.original {
+        let found = format!("{} with nothing to change", job.base.layers());
+        return Err(Error::setting("levers", found, "levers that a block of the model has options for"));
     }
+    let table = job.profile(&choices, watch)?;
+    let mut menu = Menu::new(choices, &table, &asked.workload)?;
+    let original_ms = job.correct(&mut menu, watch)?;
+    let target_ms = asked.target()?.ms(original_ms);
+    job.check_limit(&menu, 1e3 * target_ms, original_ms)?;
+    job.expect(&menu, original_ms, watch);
 
-    /// What each block costs here.
-    pub fn profile(&self, context: &Context<'_>, watch: Watch<'_>) -> Result<ProfileTable> {
-        let path = self.out.join(TABLE);
-        if path.exists() {
-            return Ok(ProfileTable::read(&path)?);
+    watch(stage(3, "make options out of trained blocks, and let them learn"));
+    let net = job.library(&menu.choices, &network, watch)?;
+
+    watch(stage(4, "score every option, one block at a time"));
+    let scores = job.scores(&menu.choices, &network, &net, watch)?;
+    menu.losses = scores.losses();
+
+    watch(stage(5, "propose architectures, recover them, keep the best"));
+    let decided = job.decide(&menu, &net, &network, original_ms, target_ms, watch)?;
+
+    watch(stage(6, "store weights, and train the original on as a control"));
+    let made: Vec<PathBuf> =
+        decided.points.iter().map(|point| job.finish(&menu, point, watch)).collect::<Result<_>>()?;
+    let (continued, control_steps) = job.continued(watch)?;
+
+    watch(stage(7, "measure and judge on text that was used for nothing else"));
+    job.verify(
+        &super::verify::Made {
+            menu: &menu,
+            scores: &scores,
+            table: &table,
+            decided: &decided,
+            folders: &made,
+            continued: &continued,
+            control_steps,
+            request,
+            began,
+        },
+        watch,
+    )
+}
+
+/// Opens a job: a new one, or that of the folder.
+fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch<'_>) -> Result<(Job<'a>, Network)> {
+    let (asked, out) = (&request.asked, &request.out);
+    let known: Option<Plan> = match out.join(PLAN).exists() {
+        true => Some(read_json(&out.join(PLAN))?),
+        false => None,
+    };
+    if let Some(plan) = &known
+        && let Some(differs) = identity::difference(&plan.asked, asked)
+    {
+        let found = format!("a job with other settings ({differs})");
+        return Err(Error::setting(
+            format!("out {}", out.display()),
+            found,
+            "a new folder, or the settings that it began with",
+        ));
+    }
+    asked.target()?;
+    proposers::proposers(&asked.proposers.join(","))?;
+    let given = input::trained(&asked.model)?;
+    let original = folder::load_model(&given, context.registry)?;
+    if !(original.frame.backbone.causal() && original.frame.has_head()) {
+        let found = format!("`{}`, which does not predict the next token", original.frame.backbone.key());
+        return Err(Error::setting("model", found, "a decoder with an output layer"));
+    }
+    asked.workload.model(&original)?; // its lengths are checked before anything is done
+    let text = Text::open(&asked.data, asked.valid.as_deref())?;
+    let tokenizer = Tokenizer::load(&given)?;
+    crate::evaluate::check_tokenizer(&tokenizer, &original, &given)?;
+    if known.is_none() && !folder::is_free(out)? {
+        return Err(Error::setting(format!("out {}", out.display()), "other files", "a new or empty folder"));
+    }
+    std::fs::create_dir_all(out).map_err(Error::io(out))?;
+    let baseline = out.join(BASELINE);
+    let whole = folder::load(&given, context.registry)?;
+    if !baseline.join("config.json").exists() {
+        folder::save(&whole, &baseline)?;
+        tokenizer.save(&baseline)?;
+        vocabulary::carry_token_ids(&given, &baseline, None)?;
+    }
+    let (teacher, network, tokenizer) = match asked.levers.contains(&Lever::Vocab) {
+        true => shrink(whole, tokenizer, &text, (&baseline, out), watch)?,
+        false => (baseline, whole, tokenizer),
+    };
+    let mut network = network;
+    network.set_storage(&lathe_ops::storage::F32);
+    let tokens = text.learn(&tokenizer, &out.join("tokens"), watch)?;
+    let base = network.model.clone();
+    let plan = match known {
+        Some(plan) => plan,
+        None => decide_plan(asked, &text, &network, &tokens, context, watch)?,
+    };
+    if tokens.len() <= u64::from(plan.seq) * u64::from(asked.train_batch) {
+        let expected =
+            format!("at least {}, a training step of {} sequences", plan.seq * asked.train_batch, asked.train_batch);
+        return Err(Error::data(&asked.data, format!("{} tokens to learn", tokens.len()), expected));
+    }
+    let part = text.parts.choose;
+    let most = (LOGITS / u64::from(base.frame.vocab)).max(256);
+    let scoring = text.samples(part, &tokenizer, &base.frame, plan.amounts.score_tokens.min(most))?;
+    let judging = text.samples(part, &tokenizer, &base.frame, plan.amounts.judge_tokens)?;
+    write_json(&out.join(PLAN), &plan)?;
+    let report = out.join("report.txt");
+    if !report.exists() {
+        text.write(text.parts.report, &report)?;
+    }
+    let job =
+        Job { context, out: out.clone(), plan, text, original, base, teacher, tokenizer, tokens, scoring, judging };
+    Ok((job, network))
+}
+
+/// The model without tokens that the text to learn never uses.
+fn shrink(
+    network: Network,
+    tokenizer: Tokenizer,
+    text: &Text,
+    (baseline, out): (&Path, &Path),
+    watch: Watch<'_>,
+) -> Result<(PathBuf, Network, Tokenizer)> {
+    let folder = out.join(VOCAB);
+    if folder.join("config.json").exists() {
+        let network = folder::load_as(&folder, folder::load_model(&folder, &lathe_model::REGISTRY)?)?;
+        return Ok((folder.clone(), network, Tokenizer::load(&folder)?));
+    }
+    let can = matches!(tokenizer, Tokenizer::Hf(_)) && network.model.frame.cutoffs.is_empty();
+    if !can {
+        return Ok((baseline.into(), network, tokenizer));
+    }
+    let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
+    let used = text.used(&tokenizer, aside.path(), watch)?;
+    match vocabulary::shrink(&network, &tokenizer, used) {
+        Ok((smaller, fewer, ids)) if smaller.model.frame.vocab < network.model.frame.vocab => {
+            folder::save(&smaller, &folder)?;
+            fewer.save(&folder)?;
+            vocabulary::carry_token_ids(baseline, &folder, Some(&ids))?;
+            Ok((folder, smaller, fewer))
         }
-        let baseline = std::slice::from_ref(&self.baseline);
-        let source = TableSource::default();
-        let mut table = source.table(context, &self.space, baseline, &self.plan.workload, watch)?.table;
-        // The cache may know of more than this job needs.
-        let parts = Part::of_space(&self.space, &self.plan.workload)?;
-        table.blocks.retain(|entry| parts.iter().any(|part| part.name == entry.name));
-        Ok(table)
-    }
-
-    /// Writes down what was decided, once it is known that the target can be met: a job that cannot begin leaves nothing.
-    pub fn begin(&self, table: &ProfileTable, target: f64) -> Result<()> {
-        let [plan, space, table_path] = [PLAN, "space.toml", TABLE].map(|name| self.out.join(name));
-        if !plan.exists() {
-            task::check_target(&self.task(table, target)?)?;
-            std::fs::create_dir_all(&self.out).map_err(Error::io(&self.out))?;
-            write_json(&plan, &self.plan)?;
+        Ok(_) => Ok((baseline.into(), network, tokenizer)),
+        Err(error) => {
+            watch(Event::Warning(format!("all tokens stay: {error}")));
+            Ok((baseline.into(), network, tokenizer))
         }
-        if !table_path.exists() {
-            let text = options::space_file(&self.baseline, &self.slots[0]);
-            write_text(&space, &text)?;
-            table.write(&table_path)?;
+    }
+}
+
+/// What every block may become.
+fn choices(base: &Model, network: &Network, asked: &Asked, context: &Context<'_>) -> Choices {
+    let storages = match asked.levers.contains(&Lever::Bits) {
+        true => STORAGES.iter().map(|key| key.parse().expect("a storage")).collect(),
+        false => vec![WeightStorage::F32],
+    };
+    let blocks = library::options(network, &asked.levers, context.registry);
+    Choices { frame: base.frame.clone(), blocks, storages }
+}
+
+/// Decides how much is done of everything.
+fn decide_plan(
+    asked: &Asked,
+    text: &Text,
+    network: &Network,
+    tokens: &Tokens,
+    context: &Context<'_>,
+    watch: Watch<'_>,
+) -> Result<Plan> {
+    let base = &network.model;
+    let precision = match &asked.train_precision {
+        None => Precision::fastest(),
+        Some(name) => {
+            name.parse().map_err(|_| Error::setting("train_precision", format!("`{name}`"), "f32 or bf16"))?
         }
-        Ok(())
-    }
+    };
+    let longest = if base.frame.has_memory() { u32::MAX } else { LONGEST };
+    let enough = u32::try_from(tokens.len() / u64::from(asked.train_batch).max(1)).unwrap_or(u32::MAX);
+    let seq = base.frame.window().min(longest).min(enough.saturating_sub(1).max(1));
+    watch(Event::Message("measuring a training step".into()));
+    let step = step_seconds(base, precision, asked.train_batch, seq)?;
+    let choices = choices(base, network, asked, context);
+    let setting = Setting::of(base);
+    let params = |block: &lathe_core::Block| block.kind.cost(block, &base.frame, &setting).params as f64;
+    let own: f64 = choices.blocks.iter().map(|slot| params(&slot[0])).sum();
+    let others: f64 = choices.blocks.iter().flat_map(|slot| &slot[1..]).map(params).sum();
+    let measures = Measures {
+        step,
+        tokens: u64::from(asked.train_batch) * u64::from(seq),
+        options: others / own.max(1.0),
+        count: choices.blocks.iter().map(|slot| slot.len() - 1).sum(),
+        proposers: proposers::proposers(&asked.proposers.join(","))?.len(),
+        targets: if asked.max_loss.is_some() { LADDER.len() } else { 1 + asked.frontier.len() },
+    };
+    Ok(Plan {
+        asked: asked.clone(),
+        parts: text.parts.clone(),
+        seq,
+        lr: asked.lr.unwrap_or_else(|| 6e-4 * (128.0 / f64::from(base.frame.d_model)).sqrt().min(1.0)),
+        precision: precision.to_string(),
+        step_seconds: step,
+        amounts: Amounts::within(asked.budget, asked.steps, measures),
+    })
+}
 
-    /// What can be found wrong with the text and the settings of trainings before anything is measured.
-    pub fn check(&self) -> Result<()> {
-        self.training(&self.out).check()?;
-        for name in [&self.plan.data, &self.plan.valid].into_iter().filter(|name| !name.is_empty()) {
-            Source::open(name)?;
-        }
-        Ok(())
+/// What one training step takes.
+fn step_seconds(model: &Model, precision: Precision, batch: u32, seq: u32) -> Result<f64> {
+    let workload = Workload { mode: Mode::Train, batch, seq: Some(seq), precision, ..Workload::default() };
+    let mut step = workload.whole(workload.model(model)?, 0)?;
+    step();
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let start = Instant::now();
+        step();
+        times.push(start.elapsed().as_secs_f64());
     }
+    Ok(median(times))
+}
 
-    /// The costs of a search: microseconds of each option, and of what stands around them.
-    pub(super) fn costs(&self, table: &ProfileTable) -> Result<CostTable> {
-        let frame = self.plan.workload.model(&self.baseline)?.frame;
-        let blocks = self.slots[0].iter().chain(&self.baseline.blocks).copied();
-        let costs = costs::Costs::of_profile(table, Cost::Latency, blocks, &frame)?;
-        Ok(costs.table(&frame, &self.slots, &self.baseline.blocks, true)?)
-    }
-
-    /// The sum of the baseline's blocks and frame.
-    pub fn latency_ms(&self, table: &ProfileTable) -> Result<f64> {
-        Ok(self.costs(table)?.baseline / 1000.0)
-    }
-
-    /// The settings of a training in a folder.
-    pub(super) fn training(&self, out: &Path) -> Settings {
+impl Job<'_> {
+    /// Says what to expect before the long part begins.
+    fn expect(&self, menu: &Menu, original_ms: f64, watch: Watch<'_>) {
+        let ratio = |architecture: &Architecture| 1e3 * original_ms / menu.estimate_us(architecture);
+        let slots = menu.slots();
+        let last = menu.choices.storages.len() - 1;
+        let smallest =
+            |storage| Architecture { storages: vec![storage; slots], frame: storage, ..Architecture::own(slots) };
+        let bits = (0..=last).map(|storage| ratio(&smallest(storage))).fold(0.0, f64::max);
         let plan = &self.plan;
-        Settings {
-            data: plan.data.clone(),
-            valid: plan.valid.clone(),
-            tokenizer: plan.tokenizer.clone(),
-            steps: plan.steps,
-            eval_every: plan.steps.div_ceil(EVALUATIONS),
-            patience: EVALUATIONS, // never stops, and gives the best
-            batch: plan.batch,
-            lr: plan.lr,
-            seed: plan.seed,
-            precision: plan.precision.clone(),
-            eval_tokens: plan.eval_tokens,
-            out: out.display().to_string(),
-            ..Settings::default()
-        }
+        watch(Event::Message(format!(
+            "within reach by the table: {bits:.1} times as fast with every block{}, {:.1} times with the least of everything; \
+             about {:.0} minutes from here",
+            if self.base == self.original { "" } else { " and the tokens that the text uses" },
+            ratio(&menu.cheapest()),
+            0.9 * plan.asked.budget
+        )));
     }
 
-    /// The differentiable search.
-    pub fn search(&self, table: &ProfileTable, target: f64, watch: Watch<'_>) -> Result<searching::Outcome> {
-        let folder = self.out.join("search");
-        let mut watch = |event: searching::Event<'_>| match event {
-            searching::Event::Preparing(what, done, total) => watch(Event::Bytes { what, done, total }),
-            searching::Event::Step(done, total, _) => watch(steps("searching", done as usize, total as usize)),
-            searching::Event::Round(_, architecture, _) => watch(Event::Note(&architecture.layers)),
-            searching::Event::Warning(warning) => watch(Event::Warning(warning)),
-        };
-        if folder.join("search.json").exists() {
-            return Ok(searching::resume(&folder, &self.registry, &mut watch)?);
-        }
-        Ok(searching::begin(&self.task(table, target)?, &folder, &self.registry, &mut watch)?)
-    }
-
-    fn task(&self, table: &ProfileTable, target: f64) -> Result<Task> {
-        let ratio = Target::Ratio(target);
-        Ok(Task {
-            frame: self.baseline.frame.clone(),
-            slots: self.slots.clone(),
-            baseline: self.baseline.blocks.clone(),
-            table: self.costs(table)?,
-            // A super net that learns from scratch learns late what attention is good for, later than a run as short as
-            // these lasts. So it begins with the trained baseline, whose blocks are also the most probable at first.
-            training: Settings {
-                steps: share_of(self.plan.steps, SEARCH_SHARE),
-                init: self.out.join(BASELINE).display().to_string(),
-                lr: SEARCH_RATE * self.plan.lr,
-                balance: 0.0,
-                ..self.training(Path::new(""))
-            },
-            // The papers' rate moves the architecture little in so few steps.
-            settings: SearchSettings {
-                arch_lr: 0.1,
-                arch_off: 0.2,
-                baseline_share: 0.5,
-                ..SearchSettings::preset(Preset::Planer, Some(ratio))
-            },
-        })
-    }
-
-    /// The baseline's frame with other layers.
-    pub fn model(&self, layers: &str) -> Result<Model> {
-        Ok(Model::new(self.baseline.frame.clone(), notation::parse(layers, &self.registry)?)?)
-    }
-
-    /// Measures what the search found, whole and beside the baseline. Where the table promised too much or too little, it
-    /// is asked again for the most probable architecture of a corrected latency.
-    pub fn choose(
+    /// Proposes, recovers and chooses.
+    fn decide(
         &self,
-        table: &ProfileTable,
-        found: &searching::Outcome,
-        mut target: f64,
+        menu: &Menu,
+        net: &SuperNet,
+        network: &Network,
+        original_ms: f64,
+        target_ms: f64,
         watch: Watch<'_>,
-    ) -> Result<Searched> {
-        let path = self.out.join("searched.json");
+    ) -> Result<Decided> {
+        let path = self.path("decided.json");
         if path.exists() {
             return read_json(&path);
         }
-        let costs = self.costs(table)?;
-        let log_p: Vec<Vec<f64>> =
-            found.probabilities.iter().map(|slot| slot.iter().map(|(_, p)| p.max(1e-300).ln()).collect()).collect();
-        let mut tries: Vec<Try> = Vec::new();
-        let mut next = Some((found.layers.clone(), target, found.estimate));
-        while let Some((layers, asked, estimated)) = next.take() {
-            let (done, total) = (tries.len() as u64, MOST_TRIES as u64);
-            watch(Event::Steps { what: "measuring what was found", note: &layers, done, total });
-            let pair = pair::measure(&self.baseline, &self.model(&layers)?, &self.plan.workload, CHOOSING)?;
-            let measured = pair.share;
-            target = self.plan.target.ratio(pair.first_ms.median); // milliseconds are those of a clock, not of a sum
-            tries.push(Try { layers, asked, estimated, measured });
-            let close = measured <= target && measured >= CLOSE * target;
-            if close || tries.len() == MOST_TRIES {
+        let asked = &self.plan.asked;
+        let bytes = asked.target_memory_mb.map_or(f64::INFINITY, |mb| mb * f64::from(1 << 20));
+        let influence = self.influence(network);
+        let amounts = (self.plan.amounts.evaluations, u64::from(asked.seed));
+        let bench = Bench::new(menu, net, &self.judging, &influence, amounts);
+        let proposers = proposers::proposers(&asked.proposers.join(","))?;
+        let limits = |us: f64| Limits { us, bytes };
+        let slots = menu.slots();
+        let mut points = Vec::new();
+
+        // What bits and tokens alone give.
+        let own = vec![0; slots];
+        let bits = self.bits_alone(menu, bytes);
+        let ladder: Vec<f64> = match (&bits, asked.max_loss) {
+            (bits, Some(_)) => {
+                let start = bits.as_ref().map_or(1e3 * original_ms, |bits| menu.estimate_us(bits));
+                LADDER.iter().map(|share| share * start).collect()
+            }
+            (_, None) if target_ms.is_finite() => std::iter::once(1e3 * target_ms)
+                .chain(asked.frontier.iter().map(|share| share * 1e3 * original_ms))
+                .collect(),
+            _ => vec![f64::INFINITY],
+        };
+        let ladder: Vec<f64> =
+            ladder.into_iter().filter(|&us| self.check_limit(menu, us, original_ms).is_ok()).collect();
+
+        let mut recipes = Vec::new();
+        let mut recipe = Recipe::Teacher;
+        let mut candidates = Vec::new();
+        let most = asked.max_loss.map(|per_cent| (1.0 + per_cent / 100.0) * self.judging.loss(network));
+        for (i, &us) in ladder.iter().enumerate() {
+            let mut list: Vec<Candidate> = Vec::new();
+            // The main target is everybody's; all others are the winner's.
+            let who: Vec<_> = match (i, candidates.first()) {
+                (0, _) | (_, None) => proposers.clone(),
+                (_, Some(best)) => proposers.iter().copied().filter(|one| best_of(best, one.key())).collect(),
+            };
+            for proposer in who {
+                watch(Event::Part(format!("{}: {}", proposer.key(), proposer.about())));
+                let Some(found) = proposer.propose(&bench, limits(us), watch)? else { continue };
+                if let Some(known) = list.iter_mut().find(|one| one.architecture.options == found.options) {
+                    known.from.push(proposer.key().into());
+                    continue;
+                }
+                let name = if i == 0 { proposer.key().to_string() } else { format!("{}-{}", proposer.key(), i + 1) };
+                list.push(self.candidate(name, proposer.key(), found, (&bench, us, original_ms), watch)?);
+            }
+            if list.is_empty() {
+                continue;
+            }
+            if i == 0 && list.iter().any(|one| !one.architecture.is_whole()) {
+                let first = list.iter().find(|one| !one.architecture.is_whole()).expect("just seen");
+                (recipe, recipes) = self.recipe(first, watch)?;
+            }
+            let target = us.is_finite().then(|| us / 1e3 / original_ms);
+            let best = if i == 0 {
+                candidates = self.halve(list, recipe, watch)?;
+                candidates[0].clone()
+            } else {
+                let best = list.into_iter().min_by(|a, b| a.assembled.total_cmp(&b.assembled)).expect("not empty");
+                self.recover(best, recipe, watch)?
+            };
+            let expected = self.expected(&best);
+            let name = if i == 0 { "found".to_string() } else { format!("at-{:.2}", us / 1e3 / original_ms) };
+            points.push(Point { name, candidate: best, target });
+            if most.is_some_and(|most| expected > most) {
                 break;
             }
-            // What to ask for, if the table errs here as it did there.
-            let asked = 0.985 * target * estimated / measured;
-            let Some(choice) = within(&log_p, &costs, asked * costs.baseline) else { break };
-            let blocks: Vec<Block> = choice.iter().zip(&self.slots).map(|(&i, slot)| slot[i]).collect();
-            let layers = notation::print(&blocks);
-            if !tries.iter().any(|one| one.layers == layers) {
-                next = Some((layers, asked, costs.of(&choice) / costs.baseline));
+        }
+        if let Some(bits) = bits.filter(|_| menu.choices.storages.len() > 1) {
+            let candidate = self.candidate("bits".into(), "bits", bits, (&bench, f64::INFINITY, original_ms), watch)?;
+            points.push(Point { name: "bits".into(), candidate, target: None });
+        }
+        if self.base != self.original {
+            let own = Architecture { options: own, ..Architecture::own(slots) };
+            let candidate =
+                self.candidate("vocab".into(), "vocab", own, (&bench, f64::INFINITY, original_ms), watch)?;
+            points.push(Point { name: "vocab".into(), candidate, target: None });
+        }
+        if let Some(most) = most {
+            // The fastest within the loss first; without one, the best.
+            let fits = |point: &Point| self.expected(&point.candidate) <= most;
+            points.sort_by(|a, b| {
+                let key = |point: &Point| if fits(point) { point.candidate.measured } else { f64::INFINITY };
+                let loss = |point: &Point| self.expected(&point.candidate);
+                key(a).total_cmp(&key(b)).then(loss(a).total_cmp(&loss(b)))
+            });
+            for (i, point) in points.iter_mut().enumerate() {
+                match (i, point.name.as_str()) {
+                    (0, _) => point.name = "found".into(),
+                    (_, "found") => point.name = format!("at-{:.2}", point.candidate.measured),
+                    _ => {}
+                }
             }
         }
-        watch(Event::Done);
-        // Of those that meet the target the one that comes closest; where none does, the fastest.
-        let meets = tries.iter().filter(|one| one.measured <= target);
-        let best = meets.max_by(|a, b| a.measured.total_cmp(&b.measured));
-        let fastest = || tries.iter().min_by(|a, b| a.measured.total_cmp(&b.measured));
-        let best =
-            best.or_else(fastest).ok_or_else(|| Error::data("search", "nothing measured", "at least one"))?.clone();
-        let estimated_us = best.estimated * costs.baseline;
-        let searched = Searched { layers: best.layers, target, estimated_us, tries, estimated: found.estimate };
-        write_json(&path, &searched)?;
-        Ok(searched)
+        if points.is_empty() {
+            return Err(Error::data("proposers", "no architecture within the limits", "limits that one meets"));
+        }
+        let target = match asked.target()? {
+            Target::None => None,
+            target => Some(target.ms(original_ms) / original_ms),
+        };
+        let decided = Decided { original_ms, target, recipes, recipe, candidates, points };
+        write_json(&path, &decided)?;
+        Ok(decided)
     }
 
-    /// Whether two blocks are the same, however they are written.
-    pub(super) fn same(&self, a: &Block, b: &Block) -> bool {
-        let frame = &self.baseline.frame;
-        a.kind.resolve(a, frame) == b.kind.resolve(b, frame)
+    /// The fastest model with every block whose bits cost next to nothing.
+    fn bits_alone(&self, menu: &Menu, bytes: f64) -> Option<Architecture> {
+        let own = vec![0; menu.slots()];
+        let may_cost = BITS_MAY_COST * self.scoring_loss(menu);
+        let slowest = menu.estimate_us(&Architecture::own(menu.slots()));
+        let steps = 60;
+        (1..=steps).find_map(|i| {
+            let us = slowest * f64::from(i) / f64::from(steps);
+            menu.stored(&own, Limits { us, bytes }).filter(|found| menu.lost_by_storage(found) <= may_cost)
+        })
     }
 
-    /// Trains an architecture with the baseline's settings; one that is trained already returns its outcome again.
-    pub fn train(&self, name: &str, layers: &str, watch: Watch<'_>) -> Result<run::Outcome> {
-        let settings = self.training(&self.out.join(name));
-        self.train_as(name, settings, layers, name != BASELINE, &mut |event| watch(Event::Training(event)))
+    fn scoring_loss(&self, _menu: &Menu) -> f64 {
+        read_json::<super::scores::Scores>(&self.path("scores.json")).map_or(1.0, |scores| scores.loss)
     }
 
-    /// The same with settings of its own; `inherit` where it begins with the search's weights, should the plan say so.
-    pub(super) fn train_as(
+    /// An architecture, measured whole, and its weights as they are assembled. Where it takes longer than the table said, a
+    /// tighter limit is set, and the same proposal is stored in fewer bits if that is enough.
+    fn candidate(
         &self,
-        name: &str,
-        settings: Settings,
-        layers: &str,
-        inherit: bool,
-        watch: run::Watch<'_>,
-    ) -> Result<run::Outcome> {
-        let folder = Path::new(&settings.out);
-        if folder.join(run::SETTINGS).exists() {
-            return Ok(run::resume(folder, &self.registry, watch)?);
+        name: String,
+        from: &str,
+        architecture: Architecture,
+        (bench, us, original_ms): (&Bench<'_>, f64, f64),
+        watch: Watch<'_>,
+    ) -> Result<Candidate> {
+        let (menu, limit) = (bench.menu, us / 1e3 / original_ms);
+        let mut architecture = architecture;
+        let (mut measured, _) = self.measure(&menu.choices, &architecture)?;
+        let estimated = menu.estimate_us(&architecture) / 1e3 / original_ms;
+        if measured > limit {
+            let tighter = Limits { us: CLOSE.min(limit / measured) * us, bytes: f64::INFINITY };
+            if let Some(other) = menu.stored(&architecture.options, tighter) {
+                (measured, _) = self.measure(&menu.choices, &other)?;
+                architecture = other;
+            }
         }
-        let model = self.model(layers)?;
-        let init = match self.plan.inherit && inherit {
-            true => self.inherit(name, &model)?.display().to_string(),
-            false => String::new(),
-        };
-        Ok(run::begin(&Settings { init, ..settings }, &model.spec(), &self.registry, watch)?)
-    }
-
-    /// The estimate of an architecture, as a share of the baseline's.
-    pub fn estimate(&self, table: &ProfileTable, layers: &str) -> Result<f64> {
-        let costs = self.costs(table)?;
-        Ok(self.sum(&costs, &self.model(layers)?.blocks) / costs.baseline)
-    }
-
-    /// What blocks that are options cost together, with the frame.
-    pub(super) fn sum(&self, costs: &CostTable, blocks: &[Block]) -> f64 {
-        let of = |block: &Block| {
-            let at = self.slots[0].iter().position(|option| self.same(option, block));
-            at.map_or(f64::INFINITY, |at| costs.slots[0][at])
-        };
-        costs.fixed + blocks.iter().map(of).sum::<f64>()
-    }
-}
-
-/// So many of the steps, at least one.
-pub(super) fn share_of(steps: u32, share: f64) -> u32 {
-    ((f64::from(steps) * share) as u32).max(1)
-}
-
-/// The most probable architecture that costs at most `limit` and does not leave much of it unused: where the most
-/// probable one does, every microsecond counts for it, just as much as it takes to come close.
-fn within(log_p: &[Vec<f64>], costs: &CostTable, limit: f64) -> Option<Vec<usize>> {
-    let with = |weight: f64| {
-        let cost =
-            |(log_p, us): (&Vec<f64>, &Vec<f64>)| log_p.iter().zip(us).map(|(p, us)| p + weight * us / limit).collect();
-        let valued: Vec<Vec<f64>> = log_p.iter().zip(&costs.slots).map(cost).collect();
-        Some(project(&valued, costs, limit)?.choice)
-    };
-    let close = |choice: &Vec<usize>| costs.of(choice) >= CLOSE * limit;
-    let plain = with(0.0)?;
-    if close(&plain) {
-        return Some(plain);
-    }
-    let (mut low, mut high) = (0.0, 1.0);
-    while !close(&with(high)?) {
-        (low, high) = (high, 2.0 * high);
-        if high > 1e6 {
-            return with(high); // nothing comes closer
+        let layers = menu.choices.model(&architecture).layers();
+        watch(Event::Note(&layers));
+        let folder = self.path("recover").join(&name).join("assembled");
+        if !folder.join("config.json").exists() {
+            folder::save(&menu.choices.network(&architecture, bench.net)?, &folder)?;
+            self.tokenizer.save(&folder)?;
         }
+        let lost_by_storage = menu.lost_by_storage(&architecture);
+        let assembled = bench.loss(&architecture) - lost_by_storage;
+        let (from, rounds) = (vec![from.to_string()], Vec::new());
+        Ok(Candidate {
+            name,
+            from,
+            architecture,
+            layers,
+            estimated,
+            measured,
+            assembled,
+            lost_by_storage,
+            rounds,
+            folder,
+        })
     }
-    for _ in 0..12 {
-        let middle = (low + high) / 2.0;
-        if close(&with(middle)?) { high = middle } else { low = middle }
-    }
-    with(high)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_is_used() {
-        // Two slots of three options; the most probable, the cheapest, leaves most of the limit unused.
-        let log_p = vec![vec![0.8f64.ln(), 0.15f64.ln(), 0.05f64.ln()]; 2];
-        let costs = CostTable { slots: vec![vec![0.0, 40.0, 50.0]; 2], fixed: 10.0, baseline: 110.0 };
-        assert_eq!(within(&log_p, &costs, 15.0), Some(vec![0, 0]));
-        // 10 + 40 + 40 is close to 91, and more probable than what comes closer.
-        assert_eq!(within(&log_p, &costs, 91.0), Some(vec![1, 1]));
-        assert_eq!(within(&log_p, &costs, 110.0), Some(vec![2, 2]));
-        assert_eq!(within(&log_p, &costs, 5.0), None);
-    }
+fn best_of(best: &Candidate, key: &str) -> bool {
+    best.from.iter().any(|from| from == key)
 }

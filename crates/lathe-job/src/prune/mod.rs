@@ -17,7 +17,7 @@ mod outcome;
 mod request;
 mod structured;
 mod text;
-mod vocabulary;
+pub(crate) mod vocabulary;
 
 pub use outcome::{Change, Control, Outcome, Removed, Round, Share, Vocabulary};
 pub use request::{Asked, By, Request, What};
@@ -106,7 +106,7 @@ fn known(asked: &Asked, out: &Path) -> Result<Option<Outcome>> {
 impl<'a> Job<'a> {
     fn open(asked: &'a Asked, out: &'a Path, registry: &'a Registry) -> Result<Self> {
         let text = Text::open(asked)?;
-        let folder = Path::new(&asked.model);
+        let folder = &*input::model_folder(&asked.model)?;
         let (network, tokenizer) = match asked.lottery.is_some() && !folder::is_model_folder(folder) {
             true => {
                 let model = input::spec(&asked.model, registry)?.model(registry)?;
@@ -156,7 +156,7 @@ impl<'a> Job<'a> {
     fn save_in(&self, out: &Path, network: &Network, tokenizer: &Tokenizer) -> Result<()> {
         folder::save(network, out)?;
         tokenizer.save(out)?;
-        vocabulary::carry_token_ids(Path::new(&self.asked.model), out, None)
+        vocabulary::carry_token_ids(&self.before, out, None)
     }
 
     /// Loss and latency of both models.

@@ -4,10 +4,11 @@ use super::Job;
 use super::outcome::{Found, Share, Vocabulary};
 use crate::input::write_text;
 use crate::{Error, Event, Result, Watch};
+use lathe_model::Network;
 use lathe_model::prune::vocabulary;
-use lathe_train::data::{Pruned, renumber_ids};
+use lathe_train::data::{Pruned, Tokenizer, renumber_ids};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 impl Job<'_> {
@@ -15,25 +16,46 @@ impl Job<'_> {
         let used = self.text.used(&self.tokenizer, &mut *watch)?;
         watch(Event::Done);
         let count = used.len();
-        let Pruned { tokenizer, mut tokens } = self.tokenizer.keep(used)?;
         let before = self.network.model.frame.vocab;
         // Tokens that a task has beyond the tokenizer's are the model's last.
         let extra = self.task.map_or(0, |task| task.extra_tokens(self.tokenizer.specials()));
-        let extra = extra.min(before.saturating_sub(self.tokenizer.vocab()));
-        tokens.extend(before - extra..before);
-        let smaller = vocabulary::keep(&self.network, &tokens)?;
+        let (smaller, tokenizer, new) = shrink_with(&self.network, &self.tokenizer, used, extra)?;
         self.save(&smaller, &tokenizer)?;
-        let new: HashMap<u32, u32> = tokens.iter().copied().zip(0..).collect();
         carry_token_ids(&self.before, self.out, Some(&new))?;
-        let reached = 1.0 - tokens.len() as f64 / f64::from(before);
-        let vocab = Vocabulary { before, after: tokens.len() as u32, used: count as u32 };
+        let after = smaller.model.frame.vocab;
+        let reached = 1.0 - f64::from(after) / f64::from(before);
+        let vocab = Vocabulary { before, after, used: count as u32 };
         let asked = 1.0 - count as f64 / f64::from(before);
         Ok(Found { vocab: Some(vocab), ..Found::new(&self.before, Share::new("tokens", asked, reached)) })
     }
 }
 
+/// A model and its tokenizer with some tokens and what their texts need alone, and the new id of each token that is left.
+pub(crate) fn shrink(
+    network: &Network,
+    tokenizer: &Tokenizer,
+    used: BTreeSet<u32>,
+) -> Result<(Network, Tokenizer, HashMap<u32, u32>)> {
+    shrink_with(network, tokenizer, used, 0)
+}
+
+/// The same, where the last tokens of the model are `extra` ones that its tokenizer does not have.
+fn shrink_with(
+    network: &Network,
+    tokenizer: &Tokenizer,
+    used: BTreeSet<u32>,
+    extra: u32,
+) -> Result<(Network, Tokenizer, HashMap<u32, u32>)> {
+    let before = network.model.frame.vocab;
+    let extra = extra.min(before.saturating_sub(tokenizer.vocab()));
+    let Pruned { tokenizer, mut tokens } = tokenizer.keep(used)?;
+    tokens.extend(before - extra..before);
+    let smaller = vocabulary::keep(network, &tokens)?;
+    Ok((smaller, tokenizer, tokens.into_iter().zip(0..).collect()))
+}
+
 /// Names special tokens in a saved `config.json` as that of another folder does, by their new ids where they have any.
-pub(super) fn carry_token_ids(from: &Path, to: &Path, new: Option<&HashMap<u32, u32>>) -> Result<()> {
+pub(crate) fn carry_token_ids(from: &Path, to: &Path, new: Option<&HashMap<u32, u32>>) -> Result<()> {
     let (from, to) = (from.join("config.json"), to.join("config.json"));
     if !from.exists() {
         return Ok(());

@@ -9,17 +9,20 @@
 //! | gated | 3 D F | 6 T D F |
 
 use super::{BYTES, memory_bytes, norm_params};
-use crate::build::{self, BuildBlock, LayerBuilder, Site};
+use crate::build::{self, BuildBlock, LayerBuilder, Site, Trained};
 use crate::composed::Graph;
 use crate::layer::{Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
-use crate::linear::{Linear, Matrix};
+use crate::linear::{Layout, Linear, Matrix};
 use crate::params::{Builder, Grads};
 use candle_core::Tensor;
-use lathe_core::{Activation, Block, BlockKind, Cost, Domain, Frame, Knob, MAX_INNER, Result, Role, Setting};
+use lathe_core::{
+    Activation, Block, BlockKind, Cost, Domain, Frame, Knob, MAX_INNER, NormPlace, Result, Role, Setting,
+};
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::gemm::{Mat, MatMut};
+use lathe_ops::linear;
 use std::any::Any;
 
 pub(super) struct Ffn;
@@ -35,6 +38,11 @@ impl Ffn {
         let mut block = Block::new(&Self);
         block.set(INNER, inner);
         block
+    }
+
+    /// The inner width of a block, if it is a feed-forward.
+    pub(super) fn inner_of(block: &Block, frame: &Frame) -> Option<u32> {
+        (block.kind.key() == Self.key()).then(|| block.get(INNER).unwrap_or(frame.inner))
     }
 }
 
@@ -144,6 +152,105 @@ impl BuildBlock for Ffn {
         let (act, inner_dropout, salt) = (act(frame.activation), site.style.inner_dropout, site.salt(1));
         site.residual(FfnLayer { up, down, act, gated, inner, inner_dropout, salt }, norm)
     }
+}
+
+/// A trained feed-forward neuron by neuron, for blocks that are made out of one.
+pub(super) struct Dense {
+    /// D
+    pub width: usize,
+    /// F
+    pub inner: usize,
+    /// The norm's parameters, in their order.
+    pub norm: Vec<Vec<f32>>,
+    /// What enters the neurons, [F, D]: one matrix, or gate and value.
+    pub up: Vec<Vec<f32>>,
+    /// [F], or empty.
+    pub up_bias: Vec<f32>,
+    /// What they write, [F, D].
+    pub down: Vec<f32>,
+    /// [D], or empty.
+    pub down_bias: Vec<f32>,
+}
+
+/// What flows through a feed-forward in use.
+pub(super) struct Flow {
+    /// What enters it, [N, D].
+    pub x: Vec<f32>,
+    /// What its neurons give, [N, F].
+    pub a: Vec<f32>,
+}
+
+impl Dense {
+    /// Of a trained block, if it is a feed-forward in this frame.
+    pub fn read(from: &Trained<'_>, frame: &Frame) -> Option<Self> {
+        let style = build::of_backbone(frame.backbone).style(frame, 1);
+        let (width, gated) = (frame.d_model as usize, frame.activation.gated());
+        let bias = style.bias && !gated;
+        let (norm, weights) = from.weights.split_at_checked(norm_params(frame) as usize / width)?;
+        let mut weights = weights.iter().filter(|_| Ffn::inner_of(from.block, frame).is_some());
+        // A matrix as [F, D], and its bias.
+        let mut matrix = |layout: Layout| {
+            let param = weights.next()?;
+            let &[rows, cols] = &param.shape[..] else { return None };
+            let bias = if bias { weights.next()?.read().into_owned() } else { Vec::new() };
+            Some(match style.layout == layout {
+                true => (param.read().into_owned(), cols, bias),
+                false => (transposed(&param.read(), cols), rows, bias),
+            })
+        };
+        let mut up = vec![matrix(Layout::OutIn)?];
+        if gated && style.split_gate {
+            up.push(matrix(Layout::OutIn)?);
+        }
+        let (down, found, down_bias) = matrix(Layout::InOut)?;
+        if weights.next().is_some() || found != width || up.iter().any(|(_, found, _)| *found != width) {
+            return None;
+        }
+        let (up_bias, inner) = (up[0].2.clone(), down.len() / width);
+        let up: Vec<f32> = up.into_iter().flat_map(|(values, ..)| values).collect();
+        let up: Vec<Vec<f32>> = up.chunks_exact((inner * width).max(1)).map(<[f32]>::to_vec).collect();
+        let norm = norm.iter().map(|param| param.read().into_owned()).collect();
+        (up.len() == if gated { 2 } else { 1 }).then_some(Self { width, inner, norm, up, up_bias, down, down_bias })
+    }
+
+    /// What flows through it where these hidden states [N, D] enter the block.
+    pub fn flow(&self, hidden: &[f32], frame: &Frame) -> Option<Flow> {
+        let (d, f) = (self.width, self.inner);
+        let rows = hidden.len() / d;
+        if rows == 0 || hidden.len() != rows * d {
+            return None;
+        }
+        let mut x = hidden.to_vec();
+        if frame.norm == NormPlace::Pre {
+            let kind = build::of_backbone(frame.backbone).style(frame, 1).norm;
+            let beta = self.norm.get(1).map_or(&[][..], |beta| beta);
+            kind.forward(hidden, &self.norm[0], beta, &mut x, &mut vec![0.0; 2 * rows]);
+        }
+        let wide = self.up.len() * f;
+        let (mut h, mut a) = (vec![0.0; rows * wide], vec![0.0; rows * f]);
+        let bias = Some(&*self.up_bias).filter(|bias| !bias.is_empty());
+        let ends: Vec<usize> = (1..=self.up.len()).map(|i| i * f).collect();
+        let columns = MatMut::new(&mut h, rows, wide).split(&[rows], &ends);
+        for (up, (_, _, y)) in self.up.iter().zip(columns) {
+            linear::forward(Mat::new(&x, rows, d), Mat::new(up, f, d).t(), bias, y, false);
+        }
+        activation::forward(act(frame.activation), self.up.len() > 1, &h, &mut a, f);
+        Some(Flow { x, a })
+    }
+
+    /// What the outputs of its neurons [N, F] write, [N, D], without the bias.
+    pub fn write(&self, a: &[f32]) -> Vec<f32> {
+        let rows = a.len() / self.inner;
+        let mut y = vec![0.0; rows * self.width];
+        let down = Mat::new(&self.down, self.inner, self.width);
+        linear::forward(Mat::new(a, rows, self.inner), down, None, MatMut::new(&mut y, rows, self.width), false);
+        y
+    }
+}
+
+/// A matrix with rows and columns exchanged.
+pub(super) fn transposed(values: &[f32], cols: usize) -> Vec<f32> {
+    (0..cols).flat_map(|col| values[col..].iter().step_by(cols).copied()).collect()
 }
 
 struct FfnLayer {

@@ -5,6 +5,7 @@
 
 mod attention;
 mod ffn;
+mod low_rank;
 mod moe;
 mod skip;
 
@@ -16,7 +17,7 @@ use crate::norm;
 use lathe_core::{BlockKind, Frame};
 
 /// Every kind of block, in the order in which lists and tables show them.
-pub const BLOCKS: &[&dyn BlockKind] = &[&attention::Attention, &ffn::Ffn, &moe::Moe, &skip::Skip];
+pub const BLOCKS: &[&dyn BlockKind] = &[&attention::Attention, &ffn::Ffn, &moe::Moe, &low_rank::LowRank, &skip::Skip];
 
 /// f32.
 const BYTES: u128 = 4;

@@ -6,8 +6,10 @@
 //! |---|---|
 //! | experts * (2 D F + F + D) + D * experts | 2 T D experts + top_k * 4 T D F |
 
+mod split;
+
 use super::{BYTES, ffn, memory_bytes, norm_params};
-use crate::build::{BuildBlock, LayerBuilder, Site};
+use crate::build::{BuildBlock, LayerBuilder, Site, Trained};
 use crate::composed::Graph;
 use crate::layer::{Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Experts, Layout, Linear, Matrix};
@@ -38,6 +40,8 @@ const RENORMALISE: usize = 3;
 const MAX_EXPERTS: u32 = 1 << 12;
 /// Experts of the mixtures on offer in searches, as in PLANER.
 const OFFERED: u32 = 8;
+/// Narrower experts than this are not made out of feed-forwards.
+const NARROWEST: u32 = 16;
 const ROLE: Role = Role::PerToken;
 
 /// Experts, and how many of them process a token. A bare `m` is PLANER's: 8 experts, 2 active.
@@ -116,6 +120,20 @@ impl BlockKind for Moe {
         vec![block]
     }
 
+    /// The neurons of a feed-forward in groups, of which a quarter or half is active.
+    fn derived(&self, from: &Block, frame: &Frame) -> Vec<Block> {
+        let Some(inner) = ffn::Ffn::inner_of(from, frame) else { return Vec::new() };
+        let fits = |(experts, _): &(u32, u32)| inner % experts == 0 && inner / experts >= NARROWEST;
+        let of = |(experts, top_k): (u32, u32)| {
+            let mut block = Block::new(&Self);
+            block.set(EXPERTS, experts);
+            block.set(TOP_K, top_k);
+            block.set(INNER, inner / experts);
+            block
+        };
+        [(4, 1), (8, 2), (8, 4)].into_iter().filter(fits).map(of).collect()
+    }
+
     /// A feed-forward as wide as all experts together (PLANER's iso-parameter comparison).
     fn dense(&self, block: &Block, frame: &Frame) -> Option<Block> {
         let (experts, _) = shape(block);
@@ -153,6 +171,20 @@ impl BuildBlock for Moe {
         gate.matrix.set_exact(); // a rounded gate would choose other experts
         let (renormalise, act, salt) = (block.get(RENORMALISE) == Some(1), ffn::act(frame.activation), site.salt(3));
         site.residual(MoeLayer { gate, up, down, experts, top_k, inner, act, gated, renormalise, salt }, norm)
+    }
+
+    fn derive(&self, to: &Block, from: &Trained<'_>, frame: &Frame) -> Option<Vec<Vec<f32>>> {
+        let dense = ffn::Dense::read(from, frame)?;
+        let flow = from.hidden.and_then(|hidden| dense.flow(hidden, frame));
+        let (experts, top_k) = shape(to);
+        let shape = split::Shape {
+            experts: experts as usize,
+            top_k: top_k as usize,
+            inner: to.get(INNER).unwrap_or(frame.inner) as usize,
+            renormalise: to.get(RENORMALISE) == Some(1),
+        };
+        let experts = split::split(&dense, shape, flow.as_ref())?;
+        Some(dense.norm.into_iter().chain(experts).collect())
     }
 }
 

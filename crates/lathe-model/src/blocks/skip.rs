@@ -43,6 +43,11 @@ impl BlockKind for Skip {
         vec![Block::new(&Self)]
     }
 
+    /// Anything can be left out.
+    fn derived(&self, from: &Block, _: &Frame) -> Vec<Block> {
+        if from.kind.role() == Role::Identity { Vec::new() } else { vec![Block::new(&Self)] }
+    }
+
     fn builder(&self) -> &'static dyn Any {
         &LayerBuilder(&Self)
     }

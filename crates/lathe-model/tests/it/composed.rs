@@ -26,6 +26,8 @@ pub const MODELS: &[&str] = &[
     "backbone='transformer_xl'\nlayers='s f'\ncutoffs=[4,9]\ndiv_val=2\ntie_embeddings=false\ntie_projs=false",
     "backbone='transformer_xl'\nlayers='s f'\ncutoffs=[4,9]\nd_embed=4",
     "backbone='transformer_xl'\nlayers='s moe{experts=4,top_k=2,renormalise=true} s moe{experts=3,top_k=1}'",
+    "backbone='gpt2'\nlayers='s low_rank{rank=3} low_rank{inner=6,rank=2}'",
+    "backbone='transformer_xl'\nlayers='s low_rank{rank=3} low_rank{inner=6,rank=9}'\nactivation='swiglu'",
     "backbone='gpt2'\nlayers='moe{experts=3,top_k=2,renormalise=true} s moe{experts=2,top_k=2}'\nactivation='relu'",
 ];
 

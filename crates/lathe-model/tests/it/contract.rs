@@ -1,6 +1,6 @@
 //! What every block in every backbone has to fulfil, in every storage: a new entry of a registry is tried by all of it.
 
-use lathe_core::{Backbone, Block, Model, Role, Setting, Spec};
+use lathe_core::{Backbone, Block, BlockKind, Model, Role, Setting, Spec};
 use lathe_model::blocks::BLOCKS;
 use lathe_model::derive::{self, Origin};
 use lathe_model::{BlockBench, Grads, Input, Mixture, Network, REGISTRY, SuperNet, Targets, Training, count, folder};
@@ -228,7 +228,7 @@ fn slopes(model: &Model, seed: u64) -> Result<(), String> {
             moved(&mut network, step);
             (above - below) / (2.0 * step) / (size * size)
         };
-        let slopes: Vec<f64> = [2e-2, 5e-3, 1e-3].map(|step| step / size).into_iter().map(slope).collect();
+        let slopes: Vec<f64> = [2e-2, 5e-3, 1e-3, 2e-4].map(|step| step / size).into_iter().map(slope).collect();
         if slopes.iter().all(|slope| (slope - 1.0).abs() > 0.03) {
             let what = &network.params().iter().nth(at).unwrap().name;
             return Err(format!("{what}: slopes {slopes:?} of a gradient of {size}"));
@@ -274,14 +274,15 @@ fn fewer_units_are_the_same_without_the_others() {
             if !extra.is_empty() && !backbone.own_keys().iter().any(|own| own.key.name == "kv_heads") {
                 continue;
             }
-            let full = model_of(backbone, if extra.is_empty() { "s4d2 f16" } else { "s4d2g2 f16" }, extra);
-            let fewer = model_of(backbone, if extra.is_empty() { "s2d2 f5" } else { "s2d2g1 f5" }, extra);
+            let layers = |heads: &str, inner: u32| format!("{heads} f{inner} low_rank{{inner={inner},rank=3}}");
+            let full = model_of(backbone, &layers(if extra.is_empty() { "s4d2" } else { "s4d2g2" }, 16), extra);
+            let fewer = model_of(backbone, &layers(if extra.is_empty() { "s2d2" } else { "s2d2g1" }, 5), extra);
             let full_network = network(&full, 6);
-            let kept = [vec![0, if extra.is_empty() { 3 } else { 0 }], vec![1, 4, 5, 9, 15]];
+            let kept = [vec![0, if extra.is_empty() { 3 } else { 0 }], vec![1, 4, 5, 9, 15], vec![0, 2, 3, 11, 12]];
             let mut keep = |slot: usize, _: &lathe_model::layer::Units, count: usize| kept[slot][..count].to_vec();
-            let slots = [Some(0), Some(1)];
+            let slots = [Some(0), Some(1), Some(2)];
             let (small, origins) = derive::derive(&full_network, fewer, &slots, 0, &mut keep).unwrap();
-            assert_eq!(origins, [Origin::Derived; 2], "{}", name(&full));
+            assert_eq!(origins, [Origin::Derived; 3], "{}", name(&full));
             let mut silenced = network(&full, 6);
             for (slot, kept) in kept.iter().enumerate() {
                 let units = &full_network.slot(slot).units[0];
@@ -307,7 +308,8 @@ fn fewer_units_are_the_same_without_the_others() {
 fn blocks_run_alone_and_in_super_nets() {
     for &backbone in REGISTRY.backbones {
         let model = model_of(backbone, "s f", "");
-        let options: Vec<Block> = BLOCKS.iter().flat_map(|kind| kind.variants(&model.frame)).collect();
+        let variants = |kind: &&'static dyn BlockKind| [kind.variants(&model.frame), vec![Block::new(*kind)]].concat();
+        let options: Vec<Block> = BLOCKS.iter().flat_map(variants).collect();
         for block in &options {
             let bench = BlockBench::new(block, &model.frame, 1).unwrap();
             let mut x = Buf::zeros(BATCH * LEN * 8);

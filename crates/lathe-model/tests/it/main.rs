@@ -3,6 +3,7 @@
 mod bad_input;
 mod composed;
 mod contract;
+mod derived;
 mod folder;
 mod gguf;
 mod integers;
@@ -16,6 +17,7 @@ mod references;
 mod registry;
 mod spaces;
 mod supernet;
+mod trained;
 
 use lathe_core::{Model, Spec};
 use lathe_model::REGISTRY;

@@ -136,8 +136,8 @@ fn measure_group(
     for &at in group {
         let part = &parts[at];
         let held = Workload::held(|| match &part.block {
-            Some(block) => workload.block(block, &part.frame, 0),
-            None => workload.whole(Model::new(part.frame.clone(), Vec::new())?, 0),
+            Some(block) => workload.block(block, &part.frame, part.storage, 0),
+            None => workload.frame(&part.frame, part.storage, 0),
         })?;
         bytes[at] = (held.bytes as u64, (held.bytes + held.transient) as u64);
         jobs.push((at, held));

@@ -6,6 +6,7 @@ use crate::measure::Times;
 use crate::workload::{Mode, Workload};
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model, Setting, Space};
+use lathe_model::WeightStorage;
 use lathe_model::folder::write_aside;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -43,6 +44,8 @@ pub struct Part {
     pub block: Option<Block>,
     /// Where it stands.
     pub frame: Frame,
+    /// What its matrices are stored as.
+    pub storage: WeightStorage,
 }
 
 /// What tells a part from all others.
@@ -52,20 +55,31 @@ pub struct PartName {
     pub block: String,
     /// The keys of the model that matter to it.
     pub frame: String,
+    /// What its matrices are stored as; nothing for f32.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub storage: String,
 }
 
 impl Part {
     /// A block in a frame.
     pub fn block(block: &Block, frame: &Frame) -> Self {
         let block = block.kind.resolve(block, frame);
-        let name = PartName { block: format!("{block:?}"), frame: keys_of(frame, NOT_OF_BLOCKS) };
-        Self { name, block: Some(block), frame: frame.clone() }
+        let name =
+            PartName { block: format!("{block:?}"), frame: keys_of(frame, NOT_OF_BLOCKS), storage: String::new() };
+        Self { name, block: Some(block), frame: frame.clone(), storage: WeightStorage::F32 }
     }
 
     /// A frame without blocks: embedding and output.
     pub fn frame(frame: &Frame) -> Self {
-        let name = PartName { block: FRAME.into(), frame: keys_of(frame, NOT_OF_FRAMES) };
-        Self { name, block: None, frame: frame.clone() }
+        let name = PartName { block: FRAME.into(), frame: keys_of(frame, NOT_OF_FRAMES), storage: String::new() };
+        Self { name, block: None, frame: frame.clone(), storage: WeightStorage::F32 }
+    }
+
+    /// The same with its matrices in a storage.
+    pub fn stored(mut self, storage: WeightStorage) -> Self {
+        self.storage = storage;
+        self.name.storage = if storage == WeightStorage::F32 { String::new() } else { storage.to_string() };
+        self
     }
 
     /// The parts of a model: its frame, then its blocks from the bottom, each with the width and length it stands in.

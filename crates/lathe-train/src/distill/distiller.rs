@@ -233,7 +233,7 @@ impl Distiller {
         let locals: Vec<Local> = segments.iter().zip(seen.hidden.chunks_exact(2)).map(local).collect();
         let tokens = batch.ids.len();
         let training = Training { scale: 1.0 / tokens as f32, ..*training };
-        let how = LocalTraining { training, measure: self.measure };
+        let how = LocalTraining { training, measure: self.measure, first: 0 };
         let (losses, experts) = network.train_local(input, &locals, state, &how, grads);
         let sum: f64 = losses.iter().sum();
         self.sums[NAMES.len() - 2] += sum;

@@ -28,6 +28,8 @@ pub struct OptionTraining<'a> {
     pub settings: &'a Settings,
     /// How far hidden states are from the teacher's.
     pub measure: Measure,
+    /// The first option of each slot that learns: those before it stay as they are.
+    pub first: usize,
     /// Where checkpoints are kept.
     pub folder: &'a Path,
 }
@@ -138,7 +140,7 @@ impl<'a> Work<'a> {
             };
             let locals: Vec<Local> = (0..slots).map(local).collect();
             let training = Training { scale: 1.0 / tokens as f32, ..*training };
-            let local = LocalTraining { training, measure: how.measure };
+            let local = LocalTraining { training, measure: how.measure, first: how.first };
             let losses = net.train_local(&input, &locals, state, &local, grads);
             sums.iter_mut().zip(losses.into_iter().flatten()).for_each(|(sum, loss)| *sum += loss);
             Ok((0.0, Vec::new()))
@@ -146,7 +148,8 @@ impl<'a> Work<'a> {
         gradient(states, &batch, settings, step, grads, pass)?;
         let means: Vec<f32> = sums.into_iter().map(|sum| (sum / tokens as f64) as f32).collect();
         let options = net.options().enumerate().flat_map(|(slot, count)| (0..count).map(move |option| (slot, option)));
-        let groups = options.map(|(slot, option)| net.option_params(slot, option)).filter(|params| !params.is_empty());
+        let learn = options.filter(|(_, option)| *option >= how.first);
+        let groups = learn.map(|(slot, option)| net.option_params(slot, option)).filter(|params| !params.is_empty());
         let groups: Vec<Vec<Pace>> = groups.map(|params| vec![Pace { params, step, rate: 1.0 }]).collect();
         let lr = settings.schedule()?.rate(step);
         let norm = optimizer.step_paced(net.params_mut(), grads, &groups, lr);

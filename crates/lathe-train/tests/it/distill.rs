@@ -352,7 +352,7 @@ fn locals(network: &Network, input: &Input<'_>) -> Vec<Local> {
 
 fn local_training(tokens: usize) -> LocalTraining {
     let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / tokens as f32 };
-    LocalTraining { training, measure: Measure::Relative }
+    LocalTraining { training, measure: Measure::Relative, first: 0 }
 }
 
 #[test]
@@ -440,6 +440,7 @@ fn options_of_slots_learn_apart_and_go_on_after_a_kill() {
                 batches: &Again,
                 settings: &settings,
                 measure: Measure::Relative,
+                first: 0,
                 folder: &folder.path().join(format!("{backbone} {name}")),
             };
             let mut first = None;

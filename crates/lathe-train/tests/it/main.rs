@@ -5,3 +5,4 @@ mod distill;
 mod generate;
 mod sampler;
 mod sparsity;
+mod trained;

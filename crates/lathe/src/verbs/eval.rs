@@ -28,6 +28,7 @@ have the same most probable one.
 
 Examples:
   lathe eval mine --data test.txt
+  lathe eval storyteller --data builtin:1:1    # the model that ships with its weights
   lathe eval stories15M --data stories.txt --documents
   lathe eval SmolLM2-135M.gguf --data test.txt
   lathe eval my_bert --task masked_lm --data test.txt
@@ -35,7 +36,7 @@ Examples:
   lathe eval mine --data enwik8.gz --tgt-len 128 --mem-len 2052 --clamp-len 820"
 )]
 pub struct Eval {
-    /// Model folder (config.json, model.safetensors, tokenizer.json; bytes without one) or GGUF file
+    /// Model folder (config.json, model.safetensors, tokenizer.json; bytes without one), GGUF file or storyteller
     folder: PathBuf,
     /// Text: a file, a folder, either with .gz, or builtin, builtin:MB or builtin:MB:SEED
     #[arg(long, value_name = "FILE")]

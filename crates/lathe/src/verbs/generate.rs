@@ -21,11 +21,12 @@ The text appears as it comes.
 
 Examples:
   lathe generate mine --prompt \"Once upon a time\" --tokens 200
+  lathe generate storyteller --prompt \"This is the story of\"
   lathe generate mine --prompt \"The capital of\" --tokens 20 --temperature 0
   lathe generate SmolLM2-135M.gguf --prompt \"The capital of\""
 )]
 pub struct Generate {
-    /// Model folder (config.json, model.safetensors, tokenizer.json; bytes without one) or GGUF file
+    /// Model folder (config.json, model.safetensors, tokenizer.json; bytes without one), GGUF file or storyteller
     folder: PathBuf,
     /// Text to continue [default: a new line]
     #[arg(long, default_value = "")]

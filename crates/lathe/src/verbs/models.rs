@@ -15,8 +15,11 @@ use serde::Serialize;
 #[command(
     name = "models",
     after_help = "\
+Those that ship with their weights can be named wherever a model folder is read; they are unpacked into the user's cache.
+
 Examples:
   lathe models
+  lathe generate storyteller           # the one that ships with its weights
   lathe models par_base > mine.toml    # a start for a model of your own"
 )]
 pub struct Models {
@@ -36,6 +39,9 @@ struct Listed {
     backbone: &'static str,
     layers: String,
     params: Params,
+    /// Of text that it has not seen, where it ships with its weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bits_per_byte: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -73,6 +79,7 @@ impl Action for Models {
                 backbone: model.frame.backbone.key(),
                 layers: model.layers(),
                 params: Params { total: counts.total_params(), decoder: counts.decoder_params() },
+                bits_per_byte: shipped::trained(shipped.name).map(|trained| trained.bits_per_byte()),
             });
         }
         if json {
@@ -80,7 +87,9 @@ impl Action for Models {
         }
         let mut table = Table::new(&["model", "layers", "what it is", "parameters"], 3);
         for model in &models {
-            table.row([model.name.into(), model.layers.clone(), model.about.into(), grouped(model.params.total)]);
+            let judged = model.bits_per_byte.map_or_else(String::new, |bits| format!(": {bits:.3} bits per byte"));
+            let about = format!("{}{judged}", model.about);
+            table.row([model.name.into(), model.layers.clone(), about, grouped(model.params.total)]);
         }
         output::text(&table.to_string())
     }

@@ -1,4 +1,4 @@
-//! `lathe optimize`: the main job, from a model and a text to a faster model and a report.
+//! `lathe optimize`: the main job, from a trained model and a text to a faster model and a report.
 
 use super::Action;
 use crate::output::{self, BOLD, DIM, Table};
@@ -6,98 +6,178 @@ use crate::screen;
 use crate::workload::WorkloadArgs;
 use anyhow::Result;
 use clap::Parser;
-use lathe_job::optimize::{self, Asked, Outcome, Request};
+use lathe_job::optimize::{self, Asked, Outcome, Request, from_scratch};
 use lathe_model::Precision;
 use lathe_train::evaluate::Evaluation;
 use std::path::PathBuf;
 
-/// Make a Transformer faster on this machine: measure, search, train, measure again, report
+/// Make a trained Transformer faster on this machine and as good, with proof
 #[derive(Parser)]
 #[command(
     name = "optimize",
     after_help = "\
-Measures what each kind of block costs here, searches for the best architecture within the target, measures it
-whole beside the model it came from, trains both with equal steps, and writes a report. With nothing given it
-makes a small Transformer-XL twice as fast on a built-in language, in about ten minutes.
+Takes a model folder with its weights and a text that the model is for, and gives back models that are faster here:
+measures what every block costs in every storage, derives options from the trained blocks (fewer heads, narrower,
+experts, low rank, nothing, fewer bits), lets them learn from the blocks they replace, scores each, solves for the
+best architecture within the target, recovers the best proposals by distillation, and measures and judges the result
+on text that was used for nothing else. The report stands beside the models.
 
-A job that was killed goes on with the same command, and one that has ended goes on with --compare or --repeat.
+A job that was killed goes on with the same command.
+
+Levers: blocks, width, experts, rank, bits, vocab.
 
 Examples:
   lathe optimize
-  lathe optimize --data my.txt --target-latency 0.5 --out faster
-  lathe optimize --model gpt2.toml --data my.txt --mode decode --batch 8 --seq 64 --compare"
+  lathe optimize --model my_model --data my.txt --target-latency 0.5 --out faster
+  lathe optimize --model my_model --data my.txt --max-loss 1 --mode decode --seq 64
+  lathe optimize --model my_model --data my.txt --levers blocks,width --target-latency 0.6 --frontier 0.8,0.4
+  lathe optimize --from-scratch --model deep_transformer_xl --data my.txt --steps 2000 --compare"
 )]
 pub struct Optimize {
-    /// Model file, model folder, GGUF file or shipped name
-    #[arg(long, default_value = "deep_transformer_xl")]
-    model: String,
-    /// Text to learn: a file, a folder, either with .gz, or builtin
+    /// Model folder or GGUF file with weights; with --from-scratch also a model file or a shipped name
+    #[arg(long)]
+    model: Option<String>,
+    /// The text that the model is for: a file, a folder, either with .gz, or builtin
     #[arg(long, default_value = "builtin")]
     data: String,
-    /// Text to validate on [default: the last tenth of the data]
+    /// Text to choose by and to report on [default: the last fifth of the data]
     #[arg(long)]
     valid: Option<String>,
-    /// bytes, bpe:N, word:N or a tokenizer.json [default: the model's, else bytes]
-    #[arg(long)]
-    tokenizer: Option<String>,
+    /// A text of another kind, to report what was lost there
+    #[arg(long, value_name = "FILE")]
+    outside: Option<String>,
     /// Latency wanted, as a share of the model's [default: 0.5]
     #[arg(long, value_name = "R", conflicts_with = "target_latency_ms")]
     target_latency: Option<f64>,
     /// Latency wanted, in milliseconds
     #[arg(long, value_name = "MS")]
     target_latency_ms: Option<f64>,
+    /// Most memory of a process that runs the model, in MB
+    #[arg(long, value_name = "MB")]
+    target_memory_mb: Option<f64>,
+    /// Most loss, in per cent more than the model's: the fastest model within it is found
+    #[arg(long, value_name = "PERCENT", conflicts_with_all = ["target_latency", "target_latency_ms"])]
+    max_loss: Option<f64>,
+    /// Further latencies to make models for, as shares of the model's
+    #[arg(long, value_name = "R,R", value_delimiter = ',')]
+    frontier: Vec<f64>,
+    /// What may be changed: a list of blocks, width, experts, rank, bits, vocab [default: all]
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    levers: String,
+    /// Who proposes architectures, all at equal cost: a list [default: all]
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
+    proposers: String,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Steps of each training [default: as many as the budget has room for]
+    /// Steps of the last recovery, or of each training from scratch [default: as many as the budget has room for]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     steps: Option<u32>,
     /// Minutes that all of it may take, about
     #[arg(long, default_value_t = 10.0, value_name = "MINUTES")]
     budget: f64,
-    /// Folder of the model, trained already just as here: by another job, or by `lathe train`
-    #[arg(long, value_name = "DIR")]
-    baseline: Option<PathBuf>,
     /// Sequences of a training step
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     train_batch: u32,
-    /// Highest learning rate [default: 0.003, less for wide models]
+    /// Highest learning rate [default: one that fits the width]
     #[arg(long)]
     lr: Option<f64>,
     /// Precision of products in training: f32 or bf16 [default: bf16 where the CPU has tiles for it, else f32]
     #[arg(long, value_name = "P")]
     train_precision: Option<Precision>,
-    /// Most tokens of an evaluation before the last, 0 for all
-    #[arg(long, default_value_t = 1 << 14)]
-    eval_tokens: u32,
-    /// Offer a wide feed-forward with as many parameters in place of the mixture of experts
-    #[arg(long)]
-    iso_parameter: bool,
-    /// Train what was found from the weights that the search ended with, and not from scratch as the papers do
-    #[arg(long)]
-    inherit: bool,
-    /// Train other ways too: the PAR rule and Sandwich at their own latencies, fewer layers, narrower ones and random
-    /// architectures at the latency of what was found
-    #[arg(long)]
-    compare: bool,
-    /// Train the baseline and what was found with so many seeds, and tell mean and deviation
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
     /// Seed of all that is random
     #[arg(long, default_value_t = 0)]
     seed: u32,
     /// Folder of the job
     #[arg(long, value_name = "DIR", default_value = "optimized")]
     out: PathBuf,
+    #[command(flatten)]
+    from_scratch: FromScratch,
 }
+
+/// The papers' protocol.
+#[derive(clap::Args)]
+#[command(next_help_heading = "From scratch, as the papers do")]
+struct FromScratch {
+    /// Ignore weights: train the model, search from fresh weights (PLANER), train what is found, compare
+    #[arg(long)]
+    from_scratch: bool,
+    /// bytes, bpe:N, word:N or a tokenizer.json [default: the model's, else bytes]
+    #[arg(long, requires = "from_scratch")]
+    tokenizer: Option<String>,
+    /// Folder of the model, trained already just as here: by another job, or by `lathe train`
+    #[arg(long, value_name = "DIR", requires = "from_scratch")]
+    baseline: Option<PathBuf>,
+    /// Most tokens of an evaluation before the last, 0 for all
+    #[arg(long, default_value_t = 1 << 14, requires = "from_scratch")]
+    eval_tokens: u32,
+    /// Offer a wide feed-forward with as many parameters in place of the mixture of experts
+    #[arg(long, requires = "from_scratch")]
+    iso_parameter: bool,
+    /// Train what was found from the weights that the search ended with, and not from scratch
+    #[arg(long, requires = "from_scratch")]
+    inherit: bool,
+    /// Train other ways too: the PAR rule and Sandwich at their own latencies, fewer layers, narrower ones and random
+    /// architectures at the latency of what was found
+    #[arg(long, requires = "from_scratch")]
+    compare: bool,
+    /// Train the baseline and what was found with so many seeds, and tell mean and deviation
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        requires = "from_scratch",
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    repeat: u32,
+}
+
+/// What is trained from scratch where no model is named.
+const FROM_SCRATCH: &str = "deep_transformer_xl";
 
 impl Action for Optimize {
     fn run(self, json: bool) -> Result<()> {
+        if self.from_scratch.from_scratch {
+            let found = self.scratch()?;
+            return if json { output::json(&found) } else { output::text(&Scratch(&found).to_string()) };
+        }
+        let list =
+            |text: &str| text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(String::from).collect();
         let asked = Asked {
             threads: rayon::current_num_threads(),
-            model: self.model,
+            model: self.model.unwrap_or_else(|| optimize::DEFAULT.into()),
             data: self.data,
             valid: self.valid,
-            tokenizer: self.tokenizer,
+            target_latency: self.target_latency,
+            target_latency_ms: self.target_latency_ms,
+            target_memory_mb: self.target_memory_mb,
+            max_loss: self.max_loss,
+            frontier: self.frontier,
+            levers: optimize::levers(&self.levers)?,
+            proposers: list(&self.proposers),
+            workload: self.workload.workload(),
+            budget: self.budget,
+            steps: self.steps,
+            train_batch: self.train_batch,
+            lr: self.lr,
+            train_precision: self.train_precision.map(|precision| precision.to_string()),
+            seed: self.seed,
+        };
+        let request = Request { asked, outside: self.outside, out: self.out, command: command() };
+        let found = screen::job(|context, watch| optimize::run(context, &request, watch))?;
+        if json { output::json(&found) } else { output::text(&Shown(&found).to_string()) }
+    }
+}
+
+impl Optimize {
+    /// The papers' protocol.
+    fn scratch(self) -> Result<from_scratch::Outcome> {
+        let of = self.from_scratch;
+        let asked = from_scratch::Asked {
+            threads: rayon::current_num_threads(),
+            model: self.model.unwrap_or_else(|| FROM_SCRATCH.into()),
+            data: self.data,
+            valid: self.valid,
+            tokenizer: of.tokenizer,
             target_latency: self.target_latency,
             target_latency_ms: self.target_latency_ms,
             workload: self.workload.workload(),
@@ -106,15 +186,14 @@ impl Action for Optimize {
             train_batch: self.train_batch,
             lr: self.lr,
             train_precision: self.train_precision.map(|precision| precision.to_string()),
-            eval_tokens: self.eval_tokens,
-            iso_parameter: self.iso_parameter,
-            inherit: self.inherit,
+            eval_tokens: of.eval_tokens,
+            iso_parameter: of.iso_parameter,
+            inherit: of.inherit,
             seed: self.seed,
         };
-        let (baseline, compare, repeat, out) = (self.baseline, self.compare, self.repeat, self.out);
-        let request = Request { asked, baseline, compare, repeat, out, command: command() };
-        let found = screen::job(|context, watch| optimize::run(context, &request, watch))?;
-        if json { output::json(&found) } else { output::text(&Shown(&found).to_string()) }
+        let (baseline, compare, repeat, out) = (of.baseline, of.compare, of.repeat, self.out);
+        let request = from_scratch::Request { asked, baseline, compare, repeat, out, command: command() };
+        screen::job(|context, watch| from_scratch::run(context, &request, watch))
     }
 }
 
@@ -131,6 +210,57 @@ pub(super) fn command() -> String {
 struct Shown<'a>(&'a Outcome);
 
 impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Outcome { baseline, found, test, .. } = self.0;
+        let mut rows = Table::new(&["", "ms", "faster", "bits/byte", "", "MB", "layers"], 1);
+        let change = |bits: f64| format!("{:+.1} %", 100.0 * (bits / test.baseline.bits_per_byte - 1.0));
+        let mb =
+            |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)));
+        let mut row = |name: &str, ms: f64, speedup: f64, bits: f64, bytes: Option<u64>, layers: &str| {
+            let cells =
+                [name.into(), format!("{ms:.3}"), format!("{speedup:.2} x"), format!("{bits:.4}"), change(bits)];
+            rows.row(cells.into_iter().chain([mb(bytes), format!("{layers:<40}")]));
+        };
+        row("original", baseline.latency_ms, 1.0, test.baseline.bits_per_byte, baseline.bytes, &baseline.layers);
+        for point in &self.0.frontier {
+            row(&point.name, point.latency_ms, point.speedup, point.bits_per_byte, point.bytes, &point.layers);
+        }
+        if let Some(continued) = &test.continued {
+            row(
+                "control",
+                baseline.latency_ms,
+                1.0,
+                continued.bits_per_byte,
+                baseline.bytes,
+                "the original, trained on",
+            );
+        }
+        write!(f, "{rows}")?;
+        let [low, high] = self.0.speedup_interval;
+        let missed = if self.0.target_met { "" } else { "; what was asked for was not reached" };
+        writeln!(
+            f,
+            "\n{BOLD}{:.2} times as fast{BOLD:#} [{low:.2}, {high:.2}], measured side by side{missed}",
+            self.0.speedup
+        )?;
+        let bits = 100.0 * (test.found.bits_per_byte / test.baseline.bits_per_byte - 1.0);
+        writeln!(
+            f,
+            "{bits:+.2} % bits per byte on text that was used for nothing else, found by {}",
+            self.0.from.join(", ")
+        )?;
+        if let (Some(kl), Some(same)) = (&self.0.kl, self.0.same_top) {
+            writeln!(f, "the same most probable token at {:.1} % of the places; KL {:.4} nats", 100.0 * same, kl.mean)?;
+        }
+        let _ = found;
+        writeln!(f, "{DIM}{:.0} s; the report is {}{DIM:#}", self.0.seconds, self.0.report)
+    }
+}
+
+/// What was found from scratch, for people.
+struct Scratch<'a>(&'a from_scratch::Outcome);
+
+impl std::fmt::Display for Scratch<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut rows = Table::new(&["", "ms", "faster", "bits/byte", "layers"], 1);
         let bits =

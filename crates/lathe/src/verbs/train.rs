@@ -23,7 +23,8 @@ it. DIR gets run.toml (all settings), metrics.jsonl (the record), checkpoints/ a
 stopped goes on with --resume, to the same bits.
 
 Recipes: planer_wt103, planer_enwik8, par_base, par_large, par_24b, lts_transformer_xl_wt103, lts_transformer_xl_lm1b,
-lts_gpt2_wt103, lts_gpt2_lm1b, lts_gpt2_pile; each needs --data, --valid and patience.
+lts_gpt2_wt103, lts_gpt2_lm1b, lts_gpt2_pile, each of which needs --data, --valid and patience; storyteller, which is how
+the model of that name was made that ships with its weights.
 
 Examples:
   lathe train --out first                                   # the built-in language, a small model
@@ -31,7 +32,7 @@ Examples:
   lathe train --resume mine"
 )]
 pub struct Train {
-    /// Run file (TOML), or the name of a paper's recipe
+    /// Run file (TOML), or the name of a recipe
     run: Option<String>,
     /// Go on with the run in a folder
     #[arg(long, value_name = "DIR")]

@@ -16,6 +16,7 @@ mod quantize;
 mod readme;
 mod search;
 mod train;
+mod trained;
 mod verbs;
 
 use std::process::{Command, Output};

@@ -1,9 +1,9 @@
 //! The race: what the search gave and plain ways to the same latency, in short trainings, and those that come out close in whole
 //! ones. A search as short as these is a guess, and a guess is worth a test.
 
-use super::pair;
 use super::stages::{CHOOSING, COMPARED, FOUND, OptimizeJob, Searched, Try, share_of};
 use crate::input::{read_json, write_json};
+use crate::optimize::pair;
 use crate::{Error, Event, Result, Watch};
 use lathe_core::{Block, Role, notation};
 use lathe_search::profile::ProfileTable;

@@ -1,9 +1,9 @@
 //! The trained models, measured side by side, in the setting asked for and over batch sizes.
 
-use super::pair::{self, Pair};
 use super::stages::{BASELINE, FOUND, OptimizeJob};
 use crate::event::steps;
 use crate::input::{read_json, write_json};
+use crate::optimize::pair::{self, Pair};
 use crate::{Event, Result, Watch};
 use lathe_search::workload::{Memory, Mode, Workload};
 use serde::{Deserialize, Serialize};

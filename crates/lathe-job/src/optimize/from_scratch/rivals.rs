@@ -1,9 +1,9 @@
 //! Other ways to a faster model, trained and measured beside what was found.
 
-use super::pair::{self, Pair};
 use super::race::Chosen;
 use super::stages::{BASELINE, CHOOSING, COMPARED, OptimizeJob};
 use crate::input::{read_json, write_json};
+use crate::optimize::pair::{self, Pair};
 use crate::{Event, Result, Watch};
 use lathe_core::{Model, Sampling};
 use lathe_model::design;

@@ -1,0 +1,264 @@
+//! A job at work: what it knows, and where it keeps it.
+
+use super::architecture::{Architecture, Choices};
+use super::library;
+use super::menu::{Correction, Menu, parts};
+use super::plan::Plan;
+use super::scores::{self, Scores};
+use super::text::{Samples, Text};
+use crate::event::steps;
+use crate::input::{read_json, write_json};
+use crate::optimize::pair;
+use crate::profiler::TableSource;
+use crate::{Context, Error, Event, Result, Watch};
+use lathe_core::Model;
+use lathe_model::prune::blocks::Influence;
+use lathe_model::{Network, SuperNet, folder};
+use lathe_search::profile::{Part, ProfileTable};
+use lathe_search::workload::Pass;
+use lathe_train::data::{Tokenizer, Tokens};
+use lathe_train::samples;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The folder of the original.
+pub const BASELINE: &str = "baseline";
+/// The folder of the original without tokens that the text never uses.
+pub const VOCAB: &str = "vocab";
+
+/// A job at work.
+pub struct Job<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) out: PathBuf,
+    pub(super) plan: Plan,
+    pub(super) text: Text,
+    /// The model as it was given.
+    pub(super) original: Model,
+    /// The model that options are derived from: the original, or with fewer tokens.
+    pub(super) base: Model,
+    /// Its folder.
+    pub(super) teacher: PathBuf,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) tokens: Tokens,
+    /// The text to choose by, for scores and for judging trained models.
+    pub(super) scoring: Samples,
+    pub(super) judging: Samples,
+}
+
+/// An architecture that was proposed, and what became of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Who proposed it first, and for which target where there are several.
+    pub name: String,
+    /// All who proposed it.
+    pub from: Vec<String>,
+    /// What it is.
+    pub architecture: Architecture,
+    /// Its blocks.
+    pub layers: String,
+    /// What it takes by the table, as a share of the original's latency.
+    pub estimated: f64,
+    /// What it takes as measured beside the original, as a share of the original's latency.
+    pub measured: f64,
+    /// Nats per token on the text to choose by, as it was assembled, in f32.
+    pub assembled: f64,
+    /// Nats per token that its storages cost by the scores.
+    pub lost_by_storage: f64,
+    /// Rounds of recovery: nats per token, in f32.
+    pub rounds: Vec<Judged>,
+    /// Its weights in f32.
+    pub folder: PathBuf,
+}
+
+/// A round of recovery.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Judged {
+    pub steps: u32,
+    pub loss: f64,
+}
+
+/// How long architectures are measured whole at the least, to correct sums by and to check candidates.
+const MEASURING: Duration = Duration::from_millis(800);
+/// Architectures that correct the sums of parts, besides the trained one in each storage.
+const CORRECTING: usize = 5;
+/// Sequences that units are looked at with.
+const LOOKED_AT: usize = 48;
+/// Sequences, and tokens of each, that weights are rounded by.
+const CALIBRATING: usize = 64;
+const CALIBRATION_LEN: usize = 256;
+
+impl Job<'_> {
+    /// What was decided at its start.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// A place in the job's folder.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.out.join(name)
+    }
+
+    /// The folder of the model that options are derived from and learn from.
+    pub(super) fn teacher_folder(&self) -> &Path {
+        &self.teacher
+    }
+
+    /// The model that options are derived from, in f32.
+    pub(super) fn base_network(&self) -> Result<Network> {
+        let mut network = folder::load(self.teacher_folder(), self.context.registry)?;
+        network.set_storage(&lathe_ops::storage::F32);
+        Ok(network)
+    }
+
+    /// What every option costs here.
+    pub(super) fn profile(&self, choices: &Choices, watch: Watch<'_>) -> Result<ProfileTable> {
+        let path = self.path("table.json");
+        if path.exists() {
+            return Ok(ProfileTable::read(&path)?);
+        }
+        let workload = &self.plan.asked.workload;
+        let parts: Vec<Part> = parts(choices, workload)?;
+        let table = TableSource::default().parts(self.context, parts, workload, watch)?.table;
+        table.write(&path)?;
+        Ok(table)
+    }
+
+    /// The library: all options with their weights, distilled.
+    pub(super) fn library(&self, choices: &Choices, network: &Network, watch: Watch<'_>) -> Result<SuperNet> {
+        let sequences = library::sequences(&self.scoring, LOOKED_AT);
+        let weights = library::Weights::of(network, &sequences, watch)?;
+        let net = library::derive(network, &choices.blocks, &weights, self.plan.asked.seed.into())?;
+        if choices.blocks.iter().all(|slot| slot.len() == 1) {
+            return Ok(net);
+        }
+        let folder = self.path("options");
+        let steps = self.plan.amounts.option_steps;
+        let mut settings = self.training(&folder, steps);
+        settings.seq = self.plan.seq;
+        settings.weight_decay = 0.0;
+        settings.lr = 2.0 * self.plan.lr;
+        settings.checkpoint_every = (steps / 4).max(1);
+        let (net, errors) = library::distil(network, net, &settings, &folder, watch)?;
+        write_json(&self.path("option_errors.json"), &errors)?;
+        Ok(net)
+    }
+
+    /// Scores of all options and storages.
+    pub(super) fn scores(
+        &self,
+        choices: &Choices,
+        network: &Network,
+        net: &SuperNet,
+        watch: Watch<'_>,
+    ) -> Result<Scores> {
+        let path = self.path("scores.json");
+        if path.exists() {
+            return read_json(&path);
+        }
+        let (loss, options) = scores::replace_one(net, &self.scoring, watch);
+        let sequences = self.calibration()?;
+        let (storages, frame) = scores::storages(network, choices, (&self.scoring, &sequences), watch)?;
+        let scores = Scores { loss, options, storages, frame };
+        write_json(&path, &scores)?;
+        Ok(scores)
+    }
+
+    /// Sequences of the text to learn, from all over it.
+    pub(super) fn calibration(&self) -> Result<Vec<Vec<u32>>> {
+        let window = self.base.frame.window() as usize;
+        let len = window.min(CALIBRATION_LEN).min(self.tokens.len() as usize);
+        let count = CALIBRATING.min(self.tokens.len() as usize / len.max(1)).max(1);
+        let every = self.tokens.len() / count as u64;
+        let sequence = |i: usize| -> Result<Vec<u32>> {
+            let mut ids = vec![0; len];
+            self.tokens.read((i as u64 * every).min(self.tokens.len() - len as u64), &mut ids)?;
+            Ok(ids)
+        };
+        (0..count).map(sequence).collect()
+    }
+
+    /// How far each trained block turns the hidden states.
+    pub(super) fn influence(&self, network: &Network) -> Vec<f64> {
+        let mut influence = Influence::default();
+        samples::observe(network, &library::sequences(&self.scoring, LOOKED_AT), |shown| influence.add(shown));
+        influence.scores()
+    }
+
+    /// The passes of the original.
+    pub(super) fn original_pass(&self) -> Result<Pass> {
+        let workload = &self.plan.asked.workload;
+        let network = folder::load_as(&self.path(BASELINE), workload.model(&self.original)?)?;
+        Ok(workload.passes(network, 0))
+    }
+
+    /// What an architecture takes whole, as a share of the original's latency, and the original's milliseconds.
+    pub(super) fn measure(&self, choices: &Choices, architecture: &Architecture) -> Result<(f64, f64)> {
+        let workload = &self.plan.asked.workload;
+        let model = workload.model(&choices.model(architecture))?;
+        let pass = workload.passes(choices.for_measuring(architecture, model)?, 0);
+        let pair = pair::measure_tight([self.original_pass()?, pass], MEASURING);
+        Ok((pair.share, pair.first_ms.median))
+    }
+
+    /// Fits the correction of a menu's sums to whole models. Returns the original's milliseconds.
+    pub(super) fn correct(&self, menu: &mut Menu, watch: Watch<'_>) -> Result<f64> {
+        #[derive(Serialize, Deserialize)]
+        struct Fitted {
+            original_ms: f64,
+            correction: Correction,
+            /// Sums, and what was measured, microseconds.
+            pairs: Vec<(f64, f64)>,
+        }
+        let path = self.path("correction.json");
+        if path.exists() {
+            let fitted: Fitted = read_json(&path)?;
+            menu.correction = fitted.correction;
+            return Ok(fitted.original_ms);
+        }
+        let slots = menu.slots();
+        let of_storage =
+            |storage| Architecture { storages: vec![storage; slots], frame: storage, ..Architecture::own(slots) };
+        let mut list: Vec<Architecture> = (0..menu.choices.storages.len()).map(of_storage).collect();
+        let mut rng = ChaCha8Rng::seed_from_u64(self.plan.asked.seed.into());
+        let storages = menu.choices.storages.len();
+        for _ in 0..CORRECTING {
+            let options = menu.choices.blocks.iter().map(|slot| rng.random_range(0..slot.len())).collect();
+            let storages: Vec<usize> = (0..slots).map(|_| rng.random_range(0..storages)).collect();
+            list.push(Architecture { options, frame: storages[0], storages });
+        }
+        let (mut pairs, mut originals) = (Vec::new(), Vec::new());
+        for (done, architecture) in list.iter().enumerate() {
+            watch(steps("measuring whole models", done, list.len()));
+            let (share, original_ms) = self.measure(&menu.choices, architecture)?;
+            originals.push(original_ms);
+            pairs.push((menu.sum_us(architecture), share));
+        }
+        watch(Event::Done);
+        let original_ms = lathe_search::profile::median(originals);
+        pairs.iter_mut().for_each(|(_, share)| *share *= 1e3 * original_ms);
+        let correction = Correction::fit(&pairs);
+        menu.correction = correction;
+        write_json(&path, &Fitted { original_ms, correction, pairs })?;
+        Ok(original_ms)
+    }
+
+    /// An error where a limit cannot be met.
+    pub(super) fn check_limit(&self, menu: &Menu, us: f64, original_ms: f64) -> Result<()> {
+        let cheapest = menu.cheapest();
+        let least = menu.estimate_us(&cheapest);
+        if least <= us {
+            return Ok(());
+        }
+        let layers = menu.choices.model(&cheapest).layers();
+        let (found, least) = (us / 1e3 / original_ms, least / 1e3 / original_ms);
+        let expected = format!(
+            "at least {:.4}, the estimate of the fastest model that these levers allow, `{layers}`",
+            least + 5e-5
+        );
+        Err(Error::setting("target_latency", format!("{found:.4}, which no model meets"), expected))
+    }
+}

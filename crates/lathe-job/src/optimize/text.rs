@@ -1,0 +1,285 @@
+//! The text of a job in three parts: one to learn, one to choose by, and one to report on, which nothing is chosen by.
+//!
+//! Where lines `<|endoftext|>` mark documents, no document is in two parts, each is read from its own beginning, and the
+//! text to learn is the documents one after the other, each after BOS.
+
+use crate::{Error, Event, Result, Watch};
+use lathe_core::Frame;
+use lathe_model::{Input, Network, Objective, State, SuperNet, Targets, stack_choice};
+use lathe_ops::loss::IGNORE;
+use lathe_train::data::{self, Batch, Documents, Sampler, Source, Tokenizer, Tokens};
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::Path;
+
+/// The share of the text in each of the parts to choose by and to report on, and their most bytes.
+const SHARE: f64 = 0.1;
+const MOST: u64 = 1 << 20;
+/// Places computed at once.
+const AT_ONCE: usize = 2048;
+/// Longest window.
+const LONGEST: usize = 512;
+/// Streams of a model with a memory.
+const STREAMS: usize = 4;
+
+/// A text and its parts.
+pub struct Text {
+    source: Source,
+    valid: Option<Source>,
+    /// Where the parts are.
+    pub parts: Parts,
+}
+
+/// Where the parts are: first byte and end. The last two are those of the text to validate on, where there is one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Parts {
+    pub learn: [u64; 2],
+    pub choose: [u64; 2],
+    pub report: [u64; 2],
+    /// Whether documents are marked.
+    pub documents: bool,
+}
+
+/// Tokens to judge by.
+pub struct Samples {
+    /// Sequences side by side, and how many there are; padded behind where they are documents.
+    pub batches: Vec<(Batch, usize)>,
+    /// Tokens that are scored.
+    pub tokens: u64,
+    /// Bytes of text that they stand for.
+    pub bytes: f64,
+}
+
+impl Text {
+    /// Opens a text, and another one to choose by and to report on, if there is one.
+    pub fn open(data: &str, valid: Option<&str>) -> Result<Self> {
+        let source = Source::open(data)?;
+        let valid = valid.map(Source::open).transpose()?;
+        let documents = Documents::new(&source)?.are_marked();
+        let (all, held) = (source.bytes(), valid.as_ref().unwrap_or(&source));
+        let border = |at: u64| -> Result<u64> {
+            Ok(if documents { Documents::next_marked(held, at)? } else { held.next_character(at)? })
+        };
+        let size = ((SHARE * held.bytes() as f64) as u64).min(MOST);
+        let parts = match &valid {
+            Some(valid) => {
+                let end = valid.bytes();
+                let middle = border((end / 2).min(MOST))?;
+                Parts {
+                    learn: [0, all],
+                    choose: [0, middle],
+                    report: [middle, border((2 * middle).min(end))?],
+                    documents,
+                }
+            }
+            None => {
+                let choose = border(all.saturating_sub(2 * size))?;
+                let report = border((choose + size).min(all))?;
+                Parts { learn: [0, choose], choose: [choose, report], report: [report, all], documents }
+            }
+        };
+        for (part, [start, end]) in [("learn", parts.learn), ("choose by", parts.choose), ("report on", parts.report)] {
+            if end <= start {
+                let expected = "a text that can be cut into one to learn, one to choose by and one to report on";
+                return Err(Error::data(data, format!("too short a text: nothing is left to {part}"), expected));
+            }
+        }
+        Ok(Self { source, valid, parts })
+    }
+
+    fn held(&self) -> &Source {
+        self.valid.as_ref().unwrap_or(&self.source)
+    }
+
+    /// Writes the tokens to learn, and the tokenizer, into a folder that a training run takes as its data.
+    pub fn learn(&self, tokenizer: &Tokenizer, folder: &Path, watch: Watch<'_>) -> Result<Tokens> {
+        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        let (learn, valid) = (folder.join("train.tokens"), folder.join("valid.tokens"));
+        if valid.exists() {
+            return Ok(Tokens::open(&learn)?);
+        }
+        let watch = RefCell::new(watch);
+        let progress = |what: &str, done, total| watch.borrow_mut()(Event::Bytes { what, done, total });
+        tokenizer.save(folder)?;
+        let [start, end] = self.parts.learn;
+        let tokens = match self.parts.documents {
+            true => data::encode_documents(&self.source, start..end, tokenizer, &learn, &progress)?,
+            false => data::encode_range(&self.source, start..end, tokenizer, &learn, &progress)?,
+        };
+        // A run evaluates nothing on the way: whoever chooses does it by the other parts.
+        data::encode_range(&self.source, start..start, tokenizer, &valid, &progress)?;
+        watch.borrow_mut()(Event::Done);
+        Ok(tokens)
+    }
+
+    /// Every token that the text to learn has.
+    pub fn used(&self, tokenizer: &Tokenizer, aside: &Path, watch: Watch<'_>) -> Result<BTreeSet<u32>> {
+        let tokens = self.learn(tokenizer, aside, watch)?;
+        let mut used = BTreeSet::new();
+        let mut piece = vec![0; 1 << 16];
+        for start in (0..tokens.len()).step_by(piece.len()) {
+            let len = piece.len().min((tokens.len() - start) as usize);
+            tokens.read(start, &mut piece[..len])?;
+            used.extend(&piece[..len]);
+        }
+        Ok(used)
+    }
+
+    /// Writes a part as a text of its own.
+    pub fn write(&self, [start, end]: [u64; 2], path: &Path) -> Result<()> {
+        let mut text = Vec::new();
+        let mut reader = self.held().read(start..end);
+        reader.read_to_end(&mut text).map_err(|error| Error::from(reader.error(error)))?;
+        Ok(lathe_model::folder::write_aside(path, |out| out.write_all(&text))?)
+    }
+
+    /// Sequences of a part, of about so many tokens; 0 for all.
+    pub fn samples(&self, part: [u64; 2], tokenizer: &Tokenizer, frame: &Frame, limit: u64) -> Result<Samples> {
+        let limit = if limit == 0 { u64::MAX } else { limit };
+        let samples = match self.parts.documents && !frame.has_memory() {
+            true => self.documents(part, tokenizer, frame, limit)?,
+            false => self.windows(part, tokenizer, frame, limit)?,
+        };
+        if samples.tokens == 0 {
+            let name = &self.held().name;
+            return Err(Error::data(name, "a part without a token to score", "a longer text"));
+        }
+        Ok(samples)
+    }
+
+    fn documents(&self, [start, end]: [u64; 2], tokenizer: &Tokenizer, frame: &Frame, limit: u64) -> Result<Samples> {
+        let longest = LONGEST.min(frame.window() as usize);
+        let mut found = Samples { batches: Vec::new(), tokens: 0, bytes: 0.0 };
+        let mut waiting: Vec<Vec<u32>> = Vec::new();
+        let flush = |waiting: &mut Vec<Vec<u32>>, batches: &mut Vec<(Batch, usize)>| {
+            let len = waiting.iter().map(Vec::len).max().unwrap_or(1) - 1;
+            let mut batch = Batch { fresh: true, ..Batch::default() };
+            for ids in waiting.iter() {
+                let pad = len + 1 - ids.len();
+                batch.ids.extend(ids[..ids.len() - 1].iter().copied().chain(std::iter::repeat_n(0, pad)));
+                batch.targets.extend(ids[1..].iter().copied().chain(std::iter::repeat_n(IGNORE, pad)));
+            }
+            batches.push((batch, waiting.len()));
+            waiting.clear();
+        };
+        for sequence in Documents::within(self.held(), start..end)?.tokens(tokenizer, longest)? {
+            let sequence = sequence?;
+            if sequence.targets() == 0 {
+                continue;
+            }
+            let longest = waiting.iter().chain([&sequence.ids]).map(Vec::len).max().unwrap_or(0);
+            if !waiting.is_empty() && longest * (waiting.len() + 1) > AT_ONCE {
+                flush(&mut waiting, &mut found.batches);
+            }
+            found.tokens += sequence.targets() as u64;
+            found.bytes += sequence.target_bytes as f64;
+            waiting.push(sequence.ids);
+            if found.tokens >= limit {
+                break;
+            }
+        }
+        if !waiting.is_empty() {
+            flush(&mut waiting, &mut found.batches);
+        }
+        Ok(found)
+    }
+
+    fn windows(&self, [start, end]: [u64; 2], tokenizer: &Tokenizer, frame: &Frame, limit: u64) -> Result<Samples> {
+        let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
+        let quiet = |_: &str, _: u64, _: u64| {};
+        let path = aside.path().join("part.tokens");
+        let tokens = data::encode_range(self.held(), start..end, tokenizer, &path, &quiet)?;
+        let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
+        let mut found = Samples { batches: Vec::new(), tokens: 0, bytes: 0.0 };
+        let window = frame.window() as usize;
+        if frame.has_memory() {
+            let streams = STREAMS.min((tokens.len().saturating_sub(1) / window as u64) as usize).max(1);
+            let sampler = Sampler::streams(tokens, streams, window)?;
+            for step in 0..sampler.steps_per_epoch() {
+                let batch = sampler.batch(step)?;
+                found.tokens += batch.targets.len() as u64;
+                found.batches.push((batch, streams));
+                if found.tokens >= limit {
+                    break;
+                }
+            }
+        } else {
+            let all = tokens.len().saturating_sub(1);
+            while found.tokens < all.min(limit) {
+                let rest = (all - found.tokens) as usize;
+                let len = window.min(LONGEST).min(rest);
+                let rows = (AT_ONCE / len).clamp(1, rest / len);
+                let mut ids = vec![0; rows * len + 1];
+                tokens.read(found.tokens, &mut ids)?;
+                let targets = ids[1..].to_vec();
+                ids.pop();
+                found.tokens += targets.len() as u64;
+                found.batches.push((Batch { ids, targets, fresh: true }, rows));
+            }
+        }
+        found.bytes = found.tokens as f64 * bytes_per_token;
+        Ok(found)
+    }
+}
+
+/// Something that predicts tokens.
+pub trait Predictor {
+    /// The memory to begin with.
+    fn memory(&self, batch: usize) -> State;
+    /// The losses of an objective.
+    fn losses(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32>;
+}
+
+impl Predictor for Network {
+    fn memory(&self, batch: usize) -> State {
+        self.init_memory(batch)
+    }
+
+    fn losses(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32> {
+        self.loss(input, objective, state)
+    }
+}
+
+/// One option of each slot of a super net.
+pub struct Assembled<'a>(pub &'a SuperNet, pub &'a [usize]);
+
+impl Predictor for Assembled<'_> {
+    fn memory(&self, batch: usize) -> State {
+        self.0.init_memory(batch)
+    }
+
+    fn losses(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32> {
+        self.0.loss(input, objective, state, &stack_choice(self.1))
+    }
+}
+
+impl Samples {
+    /// Calls `each` with every batch, its number and the state to compute it with.
+    pub fn visit(&self, of: &dyn Predictor, mut each: impl FnMut(usize, &Batch, usize, &mut State)) {
+        let mut state: Option<State> = None;
+        for (i, (batch, rows)) in self.batches.iter().enumerate() {
+            if batch.fresh || state.is_none() {
+                state = Some(of.memory(*rows));
+            }
+            each(i, batch, *rows, state.as_mut().expect("just made"));
+        }
+    }
+
+    /// Nats per token.
+    pub fn loss(&self, of: &dyn Predictor) -> f64 {
+        let mut nats = 0.0;
+        self.visit(of, |_, batch, rows, state| {
+            let losses = of.losses(&Input::tokens(&batch.ids, rows), &Targets(&batch.targets), state);
+            nats += losses.iter().copied().map(f64::from).sum::<f64>();
+        });
+        nats / self.tokens as f64
+    }
+
+    /// Bits per byte of a loss.
+    pub fn bits_per_byte(&self, loss: f64) -> f64 {
+        loss * self.tokens as f64 / std::f64::consts::LN_2 / self.bytes
+    }
+}
