@@ -1,5 +1,5 @@
-//! Blocks and a backbone from outside go all the way: counted, trained, evaluated, decoded, profiled, searched in both ways,
-//! saved and loaded, with no change to any crate of lathe.
+//! Blocks and a backbone from outside go all the way: counted, trained, evaluated, decoded, profiled, searched in both
+//! ways, saved and loaded, with no change to any crate of lathe.
 
 use lathe_core::{Model, Space, Spec};
 use lathe_examples::REGISTRY;

@@ -1,5 +1,5 @@
-//! What a backbone has for its blocks in a pass, and what blocks tell of one, each by its type: whoever adds a block that
-//! needs or tells something new changes nothing here.
+//! What a backbone has for its blocks in a pass, and what blocks tell of one, each by its type: whoever adds a block
+//! that needs or tells something new changes nothing here.
 
 use crate::build::{self, BuildBackbone};
 use lathe_core::Frame;

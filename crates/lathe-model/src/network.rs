@@ -176,7 +176,8 @@ impl Network {
         self.precision
     }
 
-    /// Packs all weights for inference and gives the memory of the originals back: from here on the network only computes.
+    /// Packs all weights for inference and gives the memory of the originals back: from here on the network only
+    /// computes.
     pub fn freeze(&mut self) {
         self.frozen = true;
         self.body.pack(&mut self.params);
@@ -300,8 +301,8 @@ impl Network {
         self.body.observe(&self.model.frame, &self.params, input, state)
     }
 
-    /// Trains slots by themselves, each from hidden states that are given to those that are wanted: for each of `locals` the
-    /// sum of the losses of all tokens. Adds the gradients of `scale` times it to `grads`.
+    /// Trains slots by themselves, each from hidden states that are given to those that are wanted: for each of
+    /// `locals` the sum of the losses of all tokens. Adds the gradients of `scale` times it to `grads`.
     pub fn train_local(
         &self,
         input: &Input<'_>,

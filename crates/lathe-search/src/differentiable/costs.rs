@@ -55,8 +55,8 @@ struct Latency {
 }
 
 impl Costs {
-    /// Reads a table of `lathe profile`, or a shorter one: `{"blocks": [{"block": "s8", "latency_us": {"median": 12.5}}, ...], "frame_us": 40.0}`. Entries that name
-    /// another batch, length or frame than this one are left out.
+    /// Reads a table of `lathe profile`, or a shorter one: `{"blocks": [{"block": "s8", "latency_us": {"median":
+    /// 12.5}}, ...], "frame_us": 40.0}`. Entries that name another batch, length or frame than this one are left out.
     pub fn read(text: &str, place: &str, frame: &Frame, registry: &Registry, at: (u32, u32)) -> Result<Self> {
         let expected = "a table of blocks, each with `block` and `latency_us.median`";
         let file: File = serde_json::from_str(text).map_err(|error| Error::data(place, error, expected))?;

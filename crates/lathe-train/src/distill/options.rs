@@ -1,6 +1,6 @@
-//! Block-local distillation of a super net: every option of every slot learns to give the teacher's output of that slot for
-//! the teacher's input, all of them in one pass of the teacher. No option knows of another: what one becomes does not depend
-//! on which others there are.
+//! Block-local distillation of a super net: every option of every slot learns to give the teacher's output of that slot
+//! for the teacher's input, all of them in one pass of the teacher. No option knows of another: what one becomes does
+//! not depend on which others there are.
 
 use crate::checkpoint;
 use crate::gradient::{Part, gradient};
