@@ -13,7 +13,7 @@ use lathe_train::evaluate::Evaluation;
 use serde::Serialize;
 
 /// Longest window of a text where none is asked for.
-const WINDOW: u32 = 2048;
+pub(crate) const WINDOW: u32 = 2048;
 /// A vocabulary that cuts the text into more tokens than this, for each of the other's, is no smaller version of it.
 const MORE: f64 = 1.1;
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Formats of at most so many bits are tuned.
 const TUNED_BITS: u32 = 4;
-/// Steps, sequences of a step, and how much a step may change a scale.
+/// Most steps, sequences of a step, and how much a step may change a scale.
 const TUNING: (u32, usize, f32) = (60, 8, 0.003);
 
 impl Job<'_> {
@@ -47,7 +47,8 @@ impl Job<'_> {
             let few_bits = formats.iter().flatten().any(|format| format.bits() <= TUNED_BITS);
             if few_bits && !network.log_probabilities() && network.has_head() {
                 let original = folder::load(&point.candidate.folder, self.context.registry)?;
-                let (steps, batch, rate) = TUNING;
+                let (most, batch, rate) = TUNING;
+                let steps = (2 * self.plan.amounts.first_steps).clamp(8, most);
                 let tuning = Tuning { steps, batch, rate, seed: self.plan.asked.seed.into() };
                 quantize::tune(network, &original, &sequences, &tuning, &mut |step, divergence| {
                     let note = format!("KL {divergence:.4}");

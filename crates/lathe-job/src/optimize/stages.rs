@@ -34,6 +34,8 @@ const LOGITS: u64 = 1 << 28;
 const STORAGES: [&str; 4] = ["f32", "bf16", "int8", "int4_g32"];
 /// What the bits of the model that only has fewer of them may cost, as a share of the loss.
 const BITS_MAY_COST: f64 = 0.005;
+/// The share of the budget that judging one model may take.
+const REPORTING: f64 = 0.015;
 /// Architectures that are faster than asked for by less than this are good enough.
 const CLOSE: f64 = 0.95;
 /// Latencies that are tried where the most loss is given, as shares of what bits alone reach.
@@ -121,7 +123,6 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         &super::verify::Made {
             menu: &menu,
             scores: &scores,
-            table: &table,
             decided: &decided,
             folders: &made,
             continued: &continued,
@@ -159,7 +160,7 @@ fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch<'_>) -> Re
         return Err(Error::setting("model", found, "a decoder with an output layer"));
     }
     asked.workload.model(&original)?; // its lengths are checked before anything is done
-    let text = Text::open(&asked.data, asked.valid.as_deref())?;
+    let mut text = Text::open(&asked.data, asked.valid.as_deref())?;
     let tokenizer = Tokenizer::load(&given)?;
     crate::evaluate::check_tokenizer(&tokenizer, &original, &given)?;
     if known.is_none() && !folder::is_free(out)? {
@@ -183,8 +184,9 @@ fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch<'_>) -> Re
     let base = network.model.clone();
     let plan = match known {
         Some(plan) => plan,
-        None => decide_plan(asked, &text, &network, &tokens, context, watch)?,
+        None => decide_plan(asked, &mut text, &network, &tokens, context, watch)?,
     };
+    text.parts = plan.parts.clone();
     if tokens.len() <= u64::from(plan.seq) * u64::from(asked.train_batch) {
         let expected =
             format!("at least {}, a training step of {} sequences", plan.seq * asked.train_batch, asked.train_batch);
@@ -251,7 +253,7 @@ fn choices(base: &Model, network: &Network, asked: &Asked, context: &Context<'_>
 /// Decides how much is done of everything.
 fn decide_plan(
     asked: &Asked,
-    text: &Text,
+    text: &mut Text,
     network: &Network,
     tokens: &Tokens,
     context: &Context<'_>,
@@ -282,6 +284,10 @@ fn decide_plan(
         proposers: proposers::proposers(&asked.proposers.join(","))?.len(),
         targets: if asked.max_loss.is_some() { LADDER.len() } else { 1 + asked.frontier.len() },
     };
+    // Every model is judged on the text to report on: that may take a while, but not all of the time.
+    let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
+    let judged = REPORTING * 60.0 * asked.budget / (step / 3.0 / measures.tokens as f64);
+    text.report_at_most((judged * bytes_per_token) as u64 + 4096)?;
     Ok(Plan {
         asked: asked.clone(),
         parts: text.parts.clone(),

@@ -90,6 +90,20 @@ impl Text {
         Ok(Self { source, valid, parts })
     }
 
+    /// Leaves at most so many bytes to report on, about.
+    pub fn report_at_most(&mut self, bytes: u64) -> Result<()> {
+        let [start, end] = self.parts.report;
+        if end - start > bytes {
+            let held = self.held();
+            let border = match self.parts.documents {
+                true => Documents::next_marked(held, start + bytes)?,
+                false => held.next_character(start + bytes)?,
+            };
+            self.parts.report = [start, border.min(end)];
+        }
+        Ok(())
+    }
+
     fn held(&self) -> &Source {
         self.valid.as_ref().unwrap_or(&self.source)
     }

@@ -8,13 +8,13 @@ use super::scores::Scores;
 use super::stages::{Decided, Request};
 use crate::compare::models::{Request as Comparing, Side as Compared};
 use crate::compare::quality;
+use crate::evaluate;
 use crate::event::steps;
 use crate::input::{read_json, write_json};
 use crate::measurer::Request as Asked;
 use crate::optimize::pair::{self, Pair};
 use crate::{Event, Result, Watch};
 use lathe_model::folder;
-use lathe_search::profile::ProfileTable;
 use lathe_train::evaluate::Evaluation;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,6 @@ const MEASURING: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(2)
 pub(crate) struct Made<'a> {
     pub menu: &'a Menu,
     pub scores: &'a Scores,
-    pub table: &'a ProfileTable,
     pub decided: &'a Decided,
     /// A folder for each point.
     pub folders: &'a [PathBuf],
@@ -58,8 +57,12 @@ impl Job<'_> {
         }
         watch(Event::Done);
         let report = self.path("report.txt").display().to_string();
+        let first = self.tested("test-found", [&baseline, &made.folders[0]], &report, watch)?;
         for ((point, folder), measured) in made.decided.points.iter().zip(made.folders).zip(&measured) {
-            let test = self.tested(&format!("test-{}", point.name), [&baseline, folder], &report, watch)?;
+            let (test, quality) = match point.name.as_str() {
+                "found" => (first.evaluations[1].clone(), first.quality),
+                name => (self.evaluated(&format!("test-{name}"), folder, &report, watch)?, None),
+            };
             frontier.push(FrontierPoint {
                 name: point.name.clone(),
                 from: point.candidate.from.clone(),
@@ -72,22 +75,21 @@ impl Job<'_> {
                 speedup_interval: measured.pair.interval,
                 peak_bytes: measured.peak_bytes,
                 bytes: folder::weight_bytes(folder),
-                loss: test.evaluations[1].loss,
-                bits_per_byte: test.evaluations[1].bits_per_byte,
-                test: test.evaluations[1].clone(),
-                quality: test.quality.clone(),
+                loss: test.loss,
+                bits_per_byte: test.bits_per_byte,
+                test,
+                quality,
                 folder: folder.display().to_string(),
             });
         }
-        let first = self.tested("test-found", [&baseline, &made.folders[0]], &report, watch)?;
-        let control = self.tested("test-continued", [&baseline, made.continued], &report, watch)?;
+        let control = self.evaluated("test-continued", made.continued, &report, watch)?;
         let outside = match &made.request.outside {
             None => None,
             Some(data) => {
                 let found = self.tested("outside-found", [&baseline, &made.folders[0]], data, watch)?;
-                let control = self.tested("outside-continued", [&baseline, made.continued], data, watch)?;
-                let [original, found] = [0, 1].map(|i| found.evaluations[i].clone());
-                Some(Tested { baseline: original, found, continued: Some(control.evaluations[1].clone()) })
+                let continued = Some(self.evaluated("outside-continued", made.continued, data, watch)?);
+                let [baseline, found] = found.evaluations;
+                Some(Tested { baseline, found, continued })
             }
         };
         let of_baseline = self.measured("measured-original", &baseline, MEASURING[1])?;
@@ -120,7 +122,7 @@ impl Job<'_> {
             test: Tested {
                 baseline: first.evaluations[0].clone(),
                 found: first.evaluations[1].clone(),
-                continued: Some(control.evaluations[1].clone()),
+                continued: Some(control),
             },
             outside,
             kl: first.quality.as_ref().map(|quality| quality.kl),
@@ -176,13 +178,33 @@ impl Job<'_> {
         }
         let sides = folders.map(|folder| Compared::open(&folder.display().to_string(), self.context));
         let [a, b] = sides;
-        let documents = self.plan.parts.documents && !self.base.frame.has_memory() && data.ends_with("report.txt");
-        let request = Comparing { documents, ..Comparing::default() };
+        let request = Comparing { documents: self.has_documents(data), ..Comparing::default() };
         let found = quality::judge(&[a?, b?], &request, data, self.context.registry, watch)?;
         let quality = found.divergence.as_ref().map(|found| Quality { kl: found.kl, same_top: found.same_top });
         let judgement = Judgement { evaluations: found.evaluations, quality };
         write_json(&path, &judgement)?;
         Ok(judgement)
+    }
+
+    /// A folder judged on a text.
+    fn evaluated(&self, name: &str, folder: &Path, data: &str, watch: Watch<'_>) -> Result<Evaluation> {
+        let path = self.path(&format!("measured/{name}.json"));
+        if path.exists() {
+            return read_json(&path);
+        }
+        let documents = self.has_documents(data);
+        let window = (!self.base.frame.has_memory()).then(|| self.base.frame.max_len.min(quality::WINDOW));
+        let (folder, data) = (folder.to_path_buf(), data.to_string());
+        let request = evaluate::Request { folder, data, documents, window, ..evaluate::Request::default() };
+        let found = evaluate::run(self.context.registry, &request, watch)?.evaluation;
+        write_json(&path, &found)?;
+        Ok(found)
+    }
+
+    /// Whether a text is judged document by document: the job's own is where it has documents.
+    fn has_documents(&self, data: &str) -> bool {
+        let own = Path::new(data) == self.path("report.txt");
+        own && self.plan.parts.documents && !self.base.frame.has_memory()
     }
 
     /// What each lever gave, one after the other: latency by the table's correction or as measured, and loss on the text to
