@@ -273,7 +273,7 @@ fn goes_all_the_way(toml: &str) {
         let workload = Workload { mode, batch: 2, ..Workload::default() };
         for part in Part::of_space(&space, &workload).unwrap() {
             if let Some(block) = part.block {
-                workload.block(&block, &part.frame, 0).unwrap()();
+                workload.block(&block, &part.frame, part.storage, 0).unwrap()();
             }
         }
     }
