@@ -137,7 +137,7 @@ impl Job<'_> {
     pub(super) fn library(&self, choices: &Choices, network: &Network, watch: Watch<'_>) -> Result<SuperNet> {
         let sequences = library::sequences(&self.scoring, LOOKED_AT);
         let weights = library::Weights::of(network, &sequences, watch)?;
-        let net = library::derive(network, &choices.blocks, &weights, self.plan.asked.seed.into())?;
+        let net = library::derive(network, &choices.blocks, &weights, &sequences, self.plan.asked.seed.into())?;
         if choices.blocks.iter().all(|slot| slot.len() == 1) {
             return Ok(net);
         }
@@ -146,7 +146,7 @@ impl Job<'_> {
         let mut settings = self.training(&folder, steps);
         settings.seq = self.plan.seq;
         settings.weight_decay = 0.0;
-        settings.lr = 4.0 * self.plan.lr;
+        settings.lr = 2.0 * self.plan.lr;
         settings.checkpoint_every = (steps / 4).max(1);
         let (net, errors) = library::distil(network, net, &settings, &folder, watch)?;
         write_json(&self.path("option_errors.json"), &errors)?;
