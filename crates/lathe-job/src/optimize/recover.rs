@@ -139,7 +139,7 @@ impl Job<'_> {
     }
 
     /// One round of a candidate's recovery.
-    fn round(&self, candidate: &mut Candidate, recipe: Recipe, round: u32, watch: Watch<'_>) -> Result<f64> {
+    pub(super) fn round(&self, candidate: &mut Candidate, recipe: Recipe, round: u32, watch: Watch<'_>) -> Result<f64> {
         let label = format!("{round}-{}", recipe.name());
         let steps = self.plan.amounts.first_steps << round;
         let seed = self.plan.asked.seed.wrapping_add(round);

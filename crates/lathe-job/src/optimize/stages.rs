@@ -55,6 +55,8 @@ pub struct Request {
     pub asked: Asked,
     /// A text of another kind, to report what was lost there.
     pub outside: Option<String>,
+    /// Random architectures that scores are audited with.
+    pub audit: usize,
     /// Folder of the job.
     pub out: PathBuf,
     /// The command that asks for this, for the report.
@@ -116,6 +118,10 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     watch(stage(4, "score every option, one block at a time"));
     let scores = job.scores(&menu.choices, &network, &net, watch)?;
     menu.losses = scores.losses();
+    let audit = match request.audit {
+        0 => None,
+        count => Some(job.audit(&menu, (&scores, &net), count, watch)?),
+    };
 
     watch(stage(5, "propose architectures, recover them, keep the best"));
     let decided = job.decide(&menu, &net, &network, original_ms, target_ms, watch)?;
@@ -134,6 +140,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
             folders: &made,
             continued: &continued,
             control_steps,
+            audit,
             request,
             began,
         },

@@ -1,6 +1,7 @@
 //! What came out, measured beside the original and judged on text that was used for nothing else.
 
 use super::architecture::Architecture;
+use super::audit::Audit;
 use super::job::{BASELINE, Job};
 use super::menu::Menu;
 use super::outcome::{Control, FrontierPoint, Lever, Outcome, Proposed, Quality, Side, Tested};
@@ -34,6 +35,7 @@ pub(crate) struct Made<'a> {
     /// The folder of the control.
     pub continued: &'a Path,
     pub control_steps: u32,
+    pub audit: Option<Audit>,
     pub request: &'a Request,
     pub began: Instant,
 }
@@ -133,6 +135,7 @@ impl Job<'_> {
             frontier,
             recipe: made.decided.recipe,
             recipes: made.decided.recipes.clone(),
+            audit: made.audit.clone(),
             control: Control { steps: made.control_steps, folder: made.continued.display().to_string() },
             samples: self.samples(&[&baseline, &made.folders[0]])?,
             seconds: self.seconds(made)?,
