@@ -97,8 +97,13 @@ impl Job<'_> {
         &self.plan
     }
 
+    /// The model as it was given.
+    pub fn original(&self) -> &Model {
+        &self.original
+    }
+
     /// A place in the job's folder.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.out.join(name)
     }
 
