@@ -103,8 +103,13 @@ impl Job<'_> {
         Duration::from_secs_f64((share * 60.0 * self.plan.asked.budget).clamp(0.02, most))
     }
 
+    /// The model as it was given.
+    pub fn original(&self) -> &Model {
+        &self.original
+    }
+
     /// A place in the job's folder.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.out.join(name)
     }
 

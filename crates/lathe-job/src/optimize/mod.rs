@@ -41,6 +41,7 @@ mod recover;
 mod scores;
 mod stages;
 mod text;
+mod verdict;
 mod verify;
 
 /// The model that is made faster where none is named: it ships with lathe.
@@ -55,4 +56,5 @@ pub use plan::{Amounts, Asked, Plan, Target};
 pub use recover::Recipe;
 pub use scores::{Score, Scores};
 pub use stages::{Request, run};
+pub use verdict::verdict;
 pub(crate) use verify::Made;
