@@ -171,7 +171,7 @@ fn padding_changes_nothing() {
 /// Without an output for each token, an encoder may end with fewer of them, down to none.
 #[test]
 fn an_encoder_may_end_with_fewer_tokens() {
-    let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12\nhead='none'";
+    let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12\nhead='none'\npooler=true";
     let network = network(model(&format!("backbone='bert'\nlayers='s pool f s pool f'\n{sizes}")), 6);
     for (len, left) in [(6, 1), (4, 1), (3, 0)] {
         let hidden = network.hidden(&Input::tokens(&IDS[..2 * len], 2), &mut network.init_memory(2));
