@@ -1,22 +1,20 @@
-"""The figures of optimising in docs/results.md, each recorded as it comes; what is recorded is not run again.
+"""The figures of optimising trained models in docs/results.md, each recorded as it comes; what is recorded is not run again.
 
-    python3 bench/optimize/run.py --enwik8 enwik8.gz [--only GROUP ...]
+    python3 bench/optimize/run.py --stories DIR --text stories.txt [--other other.txt] [--only GROUP ...]
     python3 bench/optimize/run.py --table
 
-Groups: main (three seeds at batch 1 and 16), equal (a target of 1), compare (other ways beside them), iso (wide
-feed-forwards in place of mixtures), targets (target against estimate against measurement), par (where PAR's search puts
-attention), placement (the PAR rule's attention moved). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that whatever was killed goes
-on. About four hours on two cores, all together.
+Groups: first (with nothing given), stories (a Llama of 15 M with all levers, prompts and decoding), structure (its child with fewer
+tokens, blocks and widths alone in f32, three seeds at two targets), audit (scores of single blocks against whole architectures), general
+(--general FILE, a GGUF file of a general model, on the same text, --outside FILE), room (--enwik8 FILE: a byte-level GPT-2 and a
+Transformer-XL that are trained first). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that
+whatever was killed goes on. Minutes of each run by --minutes.
 """
 
 import argparse
-import concurrent.futures
 import gzip
 import json
 import os
 import pathlib
-import re
-import statistics
 import subprocess
 import sys
 
@@ -27,202 +25,142 @@ from record import record  # noqa: E402
 RECORD = ROOT / "bench/runs/optimize.jsonl"
 parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
 parser.add_argument("--lathe", default=ROOT / "target/release/lathe")
+parser.add_argument("--stories", type=pathlib.Path, help="folder of stories15M")
+parser.add_argument("--text", type=pathlib.Path, help="stories")
+parser.add_argument("--other", type=pathlib.Path, help="other stories, to compare on once more")
+parser.add_argument("--general", type=pathlib.Path, help="GGUF file of a general model")
+parser.add_argument("--outside", type=pathlib.Path, help="a text of another kind")
 parser.add_argument("--enwik8", type=pathlib.Path, help="enwik8 or enwik8.gz")
+parser.add_argument("--minutes", type=float, help="budget of each run [the group's own]")
 parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/optimize")
 parser.add_argument("--only", nargs="*")
 parser.add_argument("--table", action="store_true", help="print what is recorded as tables, and run nothing")
 args = parser.parse_args()
-args.work.mkdir(parents=True, exist_ok=True)
-
-MODEL = "deep_transformer_xl"
-# A slice so small that the model learns all that it can from it: it is read almost twelve times, and the last quarter of the
-# steps gives nothing better. Of both models the best of eight evaluations counts, since in the end they overfit.
-TRAIN, VALID = 300_000, 65_000
-STEPS = 1700
-HALF = 800  # of searches and trainings that are compared with themselves alone
-BATCH = 16
-TARGETS = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 
 
-def lathe(*flags, threads=2):
+def lathe(*flags):
     env = {**os.environ, "LATHE_CACHE": str(args.work / "cache")}
-    command = [str(args.lathe), *map(str, flags), "--threads", str(threads), "--json"]
+    command = [str(args.lathe), *map(str, flags), "--json"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout)
 
 
-def texts():
-    """The first bytes of enwik8 to train on, and those after them to validate on."""
-    files = args.work / "train.txt", args.work / "valid.txt"
-    if not files[1].exists():
-        with (gzip.open if args.enwik8.suffix == ".gz" else open)(args.enwik8, "rb") as file:
-            files[0].write_bytes(file.read(TRAIN))
-            files[1].write_bytes(file.read(VALID))
-    return files
-
-
-def data():
-    train, valid = texts()
-    return ["--data", train, "--valid", valid]
-
-
-def optimize(seed, batch, target, *further, name):
+def optimize(name, minutes, *flags, other=None):
+    """A job, in a few figures."""
     out = args.work / name
-    flags = ["--model", MODEL, *data(), "--target-latency", target, "--batch", batch, "--steps", STEPS, "--train-batch", BATCH]
-    flags += ["--train-precision", "bf16", "--eval-tokens", 0]
-    found = lathe("optimize", *flags, "--seed", seed, *further, "--out", out)
-    metrics = [json.loads(line) for line in (out / "baseline/metrics.jsonl").read_text().splitlines()]
-    found["baseline"]["curve"] = [[m["step"], m["valid"]["loss"]] for m in metrics if "valid" in m]
-    found["baseline"]["seconds"] = json.loads((out / "baseline/result.json").read_text())["seconds"]
-    del found["report"]  # a path of this machine
-    result = json.loads((out / "search/result.json").read_text())
-    found["search_seconds"] = {key: result[key] for key in ("weight_seconds", "arch_seconds", "seconds")}
-    return found
+    budget = args.minutes or minutes
+    found = lathe("optimize", *flags, "--budget", budget, "--out", out)
+    bits = lambda test: None if test is None else test["bits_per_byte"]
+    result = {
+        "minutes": budget,
+        "seconds": found["seconds"],
+        "baseline_ms": found["baseline"]["latency_ms"],
+        "speedup": found["speedup"],
+        "speedup_interval": found["speedup_interval"],
+        "estimated": found["estimated_latency"],
+        "target": found["target"],
+        "from": found["from"],
+        "recipe": found["recipe"],
+        "bits_per_byte": {side: bits(found["test"][side]) for side in ("baseline", "found", "continued")},
+        "kl": found["kl"],
+        "same_top": found["same_top"],
+        "levers": found["levers"],
+        "frontier": [
+            {key: point[key] for key in ("name", "layers", "speedup", "bits_per_byte", "estimated", "bytes", "peak_bytes")}
+            for point in found["frontier"]
+        ],
+        "proposers": [
+            {key: one[key] for key in ("name", "layers", "assembled", "loss", "latency_ms", "rounds")} for one in found["proposers"]
+        ],
+        "audit": found.get("audit"),
+        "outside": {side: bits(test) for side, test in found["outside"].items()} if found.get("outside") else None,
+    }
+    if other:
+        documents = ["--documents"] if "<|endoftext|>" in other.read_text()[:100_000] else []
+        setting = [flag for key in ("--mode", "--seq") if key in flags for flag in (key, flags[flags.index(key) + 1])]
+        again = lathe("compare", out / "baseline", out / "found", "--data", other, *documents, *setting)
+        result["compared"] = {key: again[key] for key in ("speedup", "bits_per_byte", "same_top")}
+    return result
 
 
-def baseline(seed):
-    return ["--baseline", args.work / f"main-1-{seed}/baseline"]
+def first():
+    yield "nothing given", lambda: optimize("first", 10)
 
 
-def main():
-    for seed in range(3):
-        for batch in (1, 16):
-            more = [] if batch == 1 else baseline(seed)  # which is the same at every batch
-            yield f"batch {batch}, seed {seed}", lambda seed=seed, batch=batch, more=more: optimize(seed, batch, 0.5, *more, name=f"main-{batch}-{seed}")
+def stories():
+    for mode, seq, target in [("prompt", 128, 0.33), ("decode", 64, 0.2)]:
+        flags = ["--model", args.stories, "--data", args.text, "--mode", mode, "--seq", seq, "--target-latency", target]
+        yield f"{mode}, all levers, target {target}", lambda f=flags, m=mode: optimize(f"stories-{m}", 60, *f, other=args.other)
 
 
-def equal():
-    yield "target 1, seed 0", lambda: optimize(0, 1, 1.0, *baseline(0), name="equal")
+def child():
+    """stories15M without the tokens that the text never uses."""
+    out = args.work / "stories-vocab"
+    if not out.exists():
+        lathe("prune", args.stories, "--data", args.text, "--vocab", "--documents", "--seconds", 0, "--out", out)
+    return out
 
 
-def compare():
-    for seed in range(3):
-        yield f"batch 1, seed {seed}", lambda seed=seed: optimize(seed, 1, 0.5, "--compare", name=f"main-1-{seed}")["compared"]
-
-
-def iso():
-    for seed in range(3):
-        yield f"seed {seed}", lambda seed=seed: optimize(seed, 1, 0.5, "--iso-parameter", *baseline(seed), name=f"iso-{seed}")
-
-
-def space(layers):
-    """A space of single blocks around the model, as a file."""
-    model = pathlib.Path(ROOT / f"crates/lathe-model/shipped/models/{MODEL}.toml").read_text()
-    path = args.work / "space.toml"
-    options = ", ".join(f'"{option}"' for option in layers)
-    path.write_text(f"[baseline]\n{model}\n[[slots]]\nrepeat = 16\noptions = [{options}]\n")
-    return path
-
-
-def measured(found, baseline):
-    """Latencies of a model file relative to another's, in turn."""
-    ratios = []
-    for _ in range(5):
-        a, b = (lathe("bench", model, "--seconds", 1)["latency_ms"]["median"] for model in (found, baseline))
-        ratios.append(a / b)
-    return statistics.median(ratios)
-
-
-def search(out, *flags, threads=2):
-    """A search in a folder; one that was killed goes on, and one that has ended tells again what it found."""
-    flags = ["--resume", out] if (out / "search.json").exists() else [*flags, "--out", out]
-    return lathe("search", "differentiable", *flags, threads=threads)
-
-
-def targets():
-    """From the baseline of the main runs, as `optimize` searches, in half the steps."""
-    for seed in range(2):
-        for target in TARGETS:
-            def run(target=target, seed=seed):
-                job, out = args.work / f"main-1-{seed}", args.work / f"target-{target}-{seed}"
-                flags = ["--data", texts()[0], "--target-latency", target, "--steps", int(0.3 * STEPS), "--batch", BATCH, "--lr", 0.0015, "--seed", seed]
-                flags += ["--precision", "bf16", "--init", job / "baseline", "--baseline-share", 0.5, "--arch-off", 0.2, "--arch-lr", 0.1]
-                found = search(out, job / "space.toml", "--table", job / "table.json", *flags)
-                ratio = measured(out / "found.toml", job / "baseline")
-                return {"target": target, "estimated": found["estimated_latency"], "measured": ratio, "layers": found["layers"], "converged": found["converged"]}
-            yield f"target {target}, seed {seed}", run
-
-
-def par():
-    """PAR's own three options; how many attention blocks each third of the network keeps. Two searches run at a time, on a thread
-    each: that is faster than one on two threads, and gives the same."""
-    flags = ["--data", texts()[0], "--preset", "par", "--steps", HALF, "--batch", BATCH, "--lr", 0.003, "--arch-lr", 0.1, "--precision", "bf16"]
-
-    def find(seed):
-        return search(args.work / f"par-{seed}", space(["-", "s", "f"]), "--seed", seed, *flags, threads=1)
-
-    for seed in range(6):
-        def run(seed=seed):
-            with concurrent.futures.ThreadPoolExecutor(2) as pool:
-                found = list(pool.map(find, [seed, seed ^ 1]))[0]
-            kinds = [max(slot, key=lambda option: option[1])[0][0] for slot in found["probabilities"]]
-            thirds = [kinds[round(16 * i / 3):round(16 * (i + 1) / 3)].count("s") for i in range(3)]
-            return {"layers": found["layers"], "attention_per_third": thirds, "converged": found["converged"], "seconds": found["seconds"]}
-        yield f"seed {seed}", run
-
-
-def placement():
-    """Four attention blocks and twelve feed-forwards: the PAR rule's place for attention, and others."""
-    layers = {"first two thirds": "(sff)x3 s (f)x6", "everywhere": "(sfff)x4", "last two thirds": "(f)x6 (sff)x3 s"}
-    for name, stack in layers.items():
+def structure():
+    for target in (0.8, 0.6):
         for seed in range(3):
-            def run(stack=stack, name=name, seed=seed):
-                out = args.work / f"placement-{re.sub(' ', '-', name)}-{seed}"
-                flags = ["--resume", out] if (out / "run.toml").exists() else ["--model", MODEL, "--layers", stack, *data(), "--steps", HALF, "--batch", BATCH, "--lr", 0.003, "--precision", "bf16", "--seed", seed, "--out", out]
-                trained = lathe("train", *flags)
-                return {"layers": stack, "bits_per_byte": trained["valid"]["bits_per_byte"]}
-            yield f"{name}, seed {seed}", run
+            flags = ["--data", args.text, "--mode", "prompt", "--seq", 128, "--levers", "blocks,width", "--seed", seed]
+            flags += ["--target-latency", target]
+            name = f"structure-{target}-{seed}"
+            yield f"target {target}, seed {seed}", lambda f=flags, n=name: optimize(n, 30, "--model", child(), *f)
 
 
-def spread(values):
-    """Mean and deviation."""
-    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.3f}{deviation}"
+def audit():
+    flags = ["--data", args.text, "--levers", "blocks,width,experts,rank", "--proposers", "blockwise", "--audit", 30]
+    yield "stories15M, 30 architectures", lambda: optimize("audit", 20, "--model", child(), *flags)
 
 
-def tables():
-    """What is recorded, in Markdown."""
-    records = {}
-    for record in map(json.loads, RECORD.read_text().splitlines()):
-        records.setdefault(record["group"], {})[record["name"]] = record["result"]
-
-    def bits(side):
-        return side["valid"]["bits_per_byte"]
-
-    print("| | baseline, bits/byte | found, bits/byte | change | faster | gain of the last quarter | search/training | from |\n|---|---|---|---|---|---|---|---|")
-    for name, one in [*records.get("main", {}).items(), *records.get("equal", {}).items(), *((f"iso-parameter, {name}", one) for name, one in records.get("iso", {}).items())]:
-        baseline, found, curve = one["baseline"], one["found"], dict(one["baseline"]["curve"])
-        gain = 1 - min(curve.values()) / min(loss for step, loss in curve.items() if step < 0.76 * max(curve))
-        low, high = one["speedup_interval"]
-        cost = one["search_seconds"]["seconds"] / baseline["seconds"]
-        print(f"| {name} | {bits(baseline):.3f} | {bits(found):.3f} | {100 * (bits(found) / bits(baseline) - 1):+.1f} % | {one['speedup']:.2f} [{low:.2f}, {high:.2f}] | {100 * gain:+.1f} % | {cost:.2f} | {one['from']} |")
-    others = {"baseline": [], "found": []}
-    for name, rivals in records.get("compare", {}).items():
-        job = records["main"][name]
-        found = {**job["found"], "speedup": job["speedup"]}
-        others["baseline"].append({**job["baseline"], "speedup": 1.0})
-        others["found"].append(found)
-        for rival in [{**found, "name": job["from"]}, *rivals]:
-            others.setdefault(re.sub(r"-\d$", "", rival["name"]), []).append(rival)
-    print("\n| | runs | faster | bits/byte |\n|---|---|---|---|")
-    for name, runs in (pair for pair in others.items() if pair[1]):
-        print(f"| {name} | {len(runs)} | {spread([one['speedup'] for one in runs])} | {spread([bits(one) for one in runs])} |")
-    runs = list(records.get("targets", {}).values())
-    print("\n| target | estimated | measured |\n|---|---|---|")
-    for one in sorted(runs, key=lambda one: one["target"]):
-        print(f"| {one['target']} | {one['estimated']:.3f} | {one['measured']:.3f} |")
-    if len(runs) > 2:
-        met = sum(one["estimated"] <= 1.02 * one["target"] for one in runs)
-        for key in ("estimated", "measured"):
-            print(f"target against {key}: correlation {statistics.correlation([one['target'] for one in runs], [one[key] for one in runs]):.3f}")
-        print(f"{met} of {len(runs)} estimates at most 1.02 times the target")
-    for name, one in records.get("par", {}).items():
-        print(f"PAR, {name}: {one['layers']}, attention per third {one['attention_per_third']}")
-    places = {}
-    for name, one in records.get("placement", {}).items():
-        places.setdefault(name.split(",")[0], []).append(one["bits_per_byte"])
-    for name, values in places.items():
-        print(f"{name}: {spread(values)} bits/byte over {len(values)} seeds")
+def general():
+    common = ["--model", args.general, "--data", args.text, "--mode", "prompt", "--seq", 128, "--frontier", "0.7,0.35"]
+    common += ["--target-latency", 0.5] + (["--outside", args.outside] if args.outside else [])
+    for name, levers in [("structure", "blocks,width"), ("all levers", "")]:
+        flags = common + (["--levers", levers] if levers else [])
+        yield name, lambda f=flags, n=name: optimize(f"general-{n.replace(' ', '-')}", 90, *f)
 
 
-groups = {"main": main, "equal": equal, "compare": compare, "iso": iso, "targets": targets, "par": par, "placement": placement}
-tables() if args.table else record(RECORD, groups, args.only)
+def room():
+    """Models of at most 5 M parameters that are trained first, on 10 MB, and made half as slow by structure alone."""
+    text = args.work / "enwik8.txt"
+    if not text.exists():
+        with (gzip.open if args.enwik8.suffix == ".gz" else open)(args.enwik8, "rb") as file:
+            text.write_bytes(file.read(12_000_000))
+    shapes = {
+        "gpt2": ["--backbone", "gpt2", "--layers", "(sf)x6", "--d-model", 256, "--heads", 4, "--max-len", 256],
+        "transformer_xl": ["--backbone", "transformer_xl", "--layers", "(sf)x6", "--d-model", 256, "--heads", 4, "--tgt-len", 128],
+    }
+    for name, shape in shapes.items():
+        model = args.work / f"room-{name}"
+        if not (model / "result.json").exists():
+            resume = ["--resume", model] if (model / "run.toml").exists() else None
+            recipe = ["--data", text, "--steps", 8000, "--batch", 16, "--lr", 0.002, "--precision", "bf16", "--out", model]
+            lathe("train", *(resume or [*shape, *recipe]))
+        for seed in range(3):
+            flags = ["--model", model, "--data", text, "--levers", "blocks,width,experts", "--target-latency", 0.5, "--seed", seed]
+            yield f"{name}, seed {seed}", lambda f=flags, n=f"room-{name}-{seed}": optimize(n, 20, *f)
+
+
+def table():
+    for line in map(json.loads, RECORD.read_text().splitlines()):
+        result, bits = line["result"], line["result"]["bits_per_byte"]
+        print(f"## {line['group']}: {line['name']}, {result['minutes']} minutes")
+        print(f"original {bits['baseline']:.4f} bits per byte, control {bits['continued']:.4f}")
+        for point in result["frontier"]:
+            change = 100 * (point["bits_per_byte"] / bits["baseline"] - 1)
+            print(f"| {point['name']} | {point['speedup']:.2f} x | {point['bits_per_byte']:.4f} | {change:+.1f} % | `{point['layers']}` |")
+        for one in result["proposers"]:
+            rounds = ", ".join(f"{judged['loss']:.3f}" for judged in one["rounds"])
+            print(f"| {one['name']} | {one['assembled']:.3f} | {rounds} | `{one['layers']}` |")
+        if result["audit"]:
+            print(result["audit"]["spearman"])
+
+
+GROUPS = {"first": first, "stories": stories, "structure": structure, "audit": audit, "general": general, "room": room}
+if args.table:
+    table()
+else:
+    args.work.mkdir(parents=True, exist_ok=True)
+    record(RECORD, GROUPS, args.only)
