@@ -1,6 +1,7 @@
-//! Attention to another stream: `keep` lays the hidden states aside, and any number of `cross{heads=2}` above it take their
-//! keys and values from those rather than from their own input, as in a decoder-decoder (Sun et al., 2024, "You Only Cache
-//! Once") or above an encoder: y = x + softmax(q k / sqrt(K)) v Wo with q = x Wq and [k, v] = m Wkv, m what was kept.
+//! Attention to another stream: `keep` lays the hidden states aside, and any number of `cross{heads=2}` above it take
+//! their keys and values from those rather than from their own input, as in a decoder-decoder (Sun et al., 2024, "You
+//! Only Cache Once") or above an encoder: y = x + softmax(q k / sqrt(K)) v Wo with q = x Wq and [k, v] = m Wkv, m what
+//! was kept.
 //!
 //! | parameters of `cross` | FLOPs of one sequence |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! Fewer tokens in the middle of a stack (Dai et al., 2020, "Funnel-Transformer"; Nawrot et al., 2021, "Hourglass"): two
-//! blocks that change the length. `pool{by=2}` averages groups of tokens and lays what it got aside; `unpool{by=2}` takes
-//! that back and adds to each token the last group that was complete with it, so that no token sees one after it:
+//! Fewer tokens in the middle of a stack (Dai et al., 2020, "Funnel-Transformer"; Nawrot et al., 2021, "Hourglass"):
+//! two blocks that change the length. `pool{by=2}` averages groups of tokens and lays what it got aside; `unpool{by=2}`
+//! takes that back and adds to each token the last group that was complete with it, so that no token sees one after it:
 //!
 //! - pool: z_j = mean of x_(by j) to x_(by j + by - 1)
 //! - unpool: y_t = x_t + z_((t + 1) / by - 1), with z_(-1) = 0

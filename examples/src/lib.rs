@@ -9,8 +9,9 @@
 //! | `rezero.rs` | another residual connection |
 //! | `nope.rs` | a family of models, whose layers can share their weights |
 //!
-//! They reach everything through a registry of one's own, [`REGISTRY`], which holds lathe's entries and ours. It is passed
-//! to whatever reads models; `tests/outside.rs` counts, trains, decodes, profiles, searches, saves and loads with it.
+//! They reach everything through a registry of one's own, [`REGISTRY`], which holds lathe's entries and ours. It is
+//! passed to whatever reads models; `tests/outside.rs` counts, trains, decodes, profiles, searches, saves and loads
+//! with it.
 
 mod conv;
 mod cross;

@@ -1,5 +1,5 @@
-//! A decoder without positions (Kazemnejad et al., 2023, "NoPE"): the causal mask alone tells tokens their order. RMS norm
-//! before each block and after the last, output weights tied to the embedding.
+//! A decoder without positions (Kazemnejad et al., 2023, "NoPE"): the causal mask alone tells tokens their order. RMS
+//! norm before each block and after the last, output weights tied to the embedding.
 
 use lathe_core::model::KeyKind;
 use lathe_core::{Activation, Backbone, Defaults, Frame, Model, NormPlace, OwnKey, Result, Setting};

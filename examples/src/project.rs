@@ -1,5 +1,5 @@
-//! Another width, `project{width=64}`: y = x W + b, from D to `width`. Blocks above stand in that width until the next one,
-//! as in a bottleneck (Sun et al., 2020, "MobileBERT"): `project{width=64} s f project{width=512}`.
+//! Another width, `project{width=64}`: y = x W + b, from D to `width`. Blocks above stand in that width until the next
+//! one, as in a bottleneck (Sun et al., 2020, "MobileBERT"): `project{width=64} s f project{width=512}`.
 //!
 //! | parameters | FLOPs of one sequence |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Another residual connection (Bachlechner et al., 2020, "ReZero is All You Need"): no norm, and a scale that begins with
-//! 0: y = x + a relu(x W1 + b1) W2, `rezero{inner=64}`.
+//! Another residual connection (Bachlechner et al., 2020, "ReZero is All You Need"): no norm, and a scale that begins
+//! with 0: y = x + a relu(x W1 + b1) W2, `rezero{inner=64}`.
 //!
 //! | parameters | FLOPs of one sequence |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What is counted of a block and a backbone from outside is what there is, and what runs. A binary of its own, since the
-//! count of operations is of the whole process.
+//! What is counted of a block and a backbone from outside is what there is, and what runs. A binary of its own, since
+//! the count of operations is of the whole process.
 
 use lathe_core::{Setting, Spec};
 use lathe_examples::REGISTRY;

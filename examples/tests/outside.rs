@@ -1,12 +1,12 @@
-//! Blocks and a backbone from outside go all the way: counted, trained, evaluated, decoded, profiled, searched in both ways,
-//! saved and loaded, with no change to any crate of lathe.
+//! Blocks and a backbone from outside go all the way: counted, trained, evaluated, decoded, profiled, searched in both
+//! ways, saved and loaded, with no change to any crate of lathe.
 
 use lathe_core::{Model, Space, Spec};
 use lathe_examples::REGISTRY;
 use lathe_job::measurer::InProcess;
 use lathe_job::profiler::TableSource;
 use lathe_job::store::Memory;
-use lathe_job::{Context, differentiable, evaluate, generate, pareto, train};
+use lathe_job::{Context, differentiable, distill, evaluate, generate, pareto, train};
 use lathe_model::{Composed, Grads, Input, Network, Precision, Targets, Training, folder};
 use lathe_search::differentiable::latency::Target;
 use lathe_search::differentiable::settings::{Preset, SearchSettings};
@@ -162,9 +162,21 @@ fn padding_changes_nothing() {
         let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12";
         let network = network(model(&format!("backbone='bert'\nlayers='{stack}'\n{sizes}")), 4);
         let alone = network.hidden(&Input::tokens(&IDS[..5], 1), &mut network.init_memory(1));
-        let mask: Vec<bool> = (0..12).map(|i| i < 5 || i >= 6).collect();
+        let mask: Vec<bool> = (0..12).map(|i| i != 5).collect();
         let padded = Input { mask: Some(&mask), ..Input::tokens(&IDS, 2) };
         close(&network.hidden(&padded, &mut network.init_memory(2))[..5 * 8], &alone, stack);
+    }
+}
+
+/// Without an output for each token, an encoder may end with fewer of them, down to none.
+#[test]
+fn an_encoder_may_end_with_fewer_tokens() {
+    let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12\nhead='none'\npooler=true";
+    let network = network(model(&format!("backbone='bert'\nlayers='s pool f s pool f'\n{sizes}")), 6);
+    for (len, left) in [(6, 1), (4, 1), (3, 0)] {
+        let hidden = network.hidden(&Input::tokens(&IDS[..2 * len], 2), &mut network.init_memory(2));
+        assert_eq!(hidden.len(), 2 * left * 8);
+        assert_eq!(network.pooled(&hidden, 2).map(|pooled| pooled.len()), (left > 0).then_some(16));
     }
 }
 
@@ -238,6 +250,22 @@ fn goes_all_the_way(toml: &str) {
     let writer = generate::Writer::open(&asked, &REGISTRY).unwrap();
     assert!(!writer.write(&mut |_| ControlFlow::Continue(())).text.is_empty());
 
+    // A student of it learns outputs; hidden states only where blocks keep width and length.
+    let key = |name: &str| lathe_train::distill::KEYS.iter().find(|key| key.name == name).unwrap();
+    let learns = |out: &str, hidden: &str| distill::Request {
+        student: Some(text(&path("model.toml"))),
+        settings: [("data", "builtin:0.02"), ("steps", "4"), ("batch", "4"), ("out", &text(&path(out)))]
+            .map(|(name, value)| set(name, value))
+            .into(),
+        distill: [("teacher", text(&path("run")).as_str()), ("hidden", hidden)]
+            .map(|(name, value)| (key(name), key(name).parse(value).unwrap()))
+            .into(),
+        keys: Vec::new(),
+    };
+    distill::begin(&learns("outputs", "0"), &REGISTRY, &mut |_| ()).unwrap();
+    let inside = distill::begin(&learns("inside", "1"), &REGISTRY, &mut |_| ());
+    assert_eq!(inside.is_ok(), space.baseline.keeps_shape(), "{:?}", inside.err());
+
     // Profiled, and searched without training.
     let profiled = TableSource::default().table(&context, &space, &[], &Workload::default(), &mut |_| ()).unwrap();
     assert!(profiled.table.blocks.iter().any(|entry| entry.name.block.starts_with("conv")));
@@ -245,7 +273,7 @@ fn goes_all_the_way(toml: &str) {
         let workload = Workload { mode, batch: 2, ..Workload::default() };
         for part in Part::of_space(&space, &workload).unwrap() {
             if let Some(block) = part.block {
-                workload.block(&block, &part.frame, 0).unwrap()();
+                workload.block(&block, &part.frame, part.storage, 0).unwrap()();
             }
         }
     }

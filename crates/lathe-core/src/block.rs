@@ -75,8 +75,9 @@ pub trait BlockKind: Sync {
     fn role(&self) -> Role;
     /// The blocks of this kind that a search may offer in a frame, cheapest first, the frame's own last.
     fn variants(&self, frame: &Frame) -> Vec<Block>;
-    /// The blocks of this kind that can be made out of a trained block of whatever kind and are cheaper than it, cheapest
-    /// first. Fewer of its own units ([`Self::variants`] of other sizes) are not among them: every kind has these.
+    /// The blocks of this kind that can be made out of a trained block of whatever kind and are cheaper than it,
+    /// cheapest first. Fewer of its own units ([`Self::variants`] of other sizes) are not among them: every kind has
+    /// these.
     fn derived(&self, _from: &Block, _frame: &Frame) -> Vec<Block> {
         Vec::new()
     }

@@ -2,7 +2,8 @@
 //!
 //! - [`notation`]: `(sff)x5 (f)x9`, the one string that describes a stack of blocks.
 //! - [`model`]: the model file, that is the stack plus its frame (widths, embedding, positions).
-//! - [`block`], [`backbone`], [`cost`]: what a block and a family of models are to everybody who does not compute with them.
+//! - [`block`], [`backbone`], [`cost`]: what a block and a family of models are to everybody who does not compute with
+//!   them.
 //! - [`fields`]: TOML with the place of every value, for errors that name it.
 //! - [`identity`]: hashes of what a value is, whatever way it was written.
 //! - [`space`]: a model with choices in it, to count, sample, mutate and cross.

@@ -539,8 +539,8 @@ impl<'a> StackPlace<'a> {
         Ok(())
     }
 
-    /// Whether a stack may end here: with the width that it began with, and where there is an output for each token, with
-    /// all of them.
+    /// Whether a stack may end here: with the width that it began with, and where there is an output for each token,
+    /// with all of them.
     pub fn end(&self) -> Result<()> {
         let (frame, shape) = (self.model, &self.shape);
         if shape.width != frame.d_model {

@@ -56,7 +56,7 @@ impl Request {
         let costs = self.costs(context, &space, &frame, &slots, watch)?;
         let table = costs.table(&frame, &slots, &baseline, !self.blocks_only)?;
         let (training, settings) = (self.training.clone(), self.settings.clone());
-        Ok(Task { frame, slots, baseline, table, training, settings })
+        Ok(Task { frame, slots, baseline, table, training, settings, options: None })
     }
 
     /// The costs of a file, or of a profile.

@@ -71,7 +71,8 @@ fn encode(request: &Request, network: &Network, tokens: &Tokens) -> Result<Outco
     let hidden = network.hidden(&input, &mut network.init_memory(batch));
     let pooled = network.pooled(&hidden, batch);
     let logits = network.has_head().then(|| network.outputs(&hidden));
-    let mut tensors = vec![Tensor::f32("hidden", &[batch, len, d], &hidden)];
+    // Blocks may have left fewer tokens.
+    let mut tensors = vec![Tensor::f32("hidden", &[batch, hidden.len() / (batch * d), d], &hidden)];
     tensors.extend(pooled.as_ref().map(|pooled| Tensor::f32("pooled", &[batch, d], pooled)));
     tensors.extend(logits.as_ref().map(|logits| Tensor::f32("logits", &[batch, len, vocab], logits)));
     folder::write_tensors(&request.out, &tensors)?;

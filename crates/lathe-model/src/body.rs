@@ -1,5 +1,5 @@
-//! A stem, a stack of slots and a top: what networks and super nets are made of. The one place that walks from tokens to
-//! losses and back.
+//! A stem, a stack of slots and a top: what networks and super nets are made of. The one place that walks from tokens
+//! to losses and back.
 
 use crate::build;
 use crate::context::{Context, Contexts, Reports};
@@ -229,8 +229,8 @@ impl Body {
         State { layers: self.stack.init_cache(&run.pass(&reports), &after.layers), position: after.position }
     }
 
-    /// The hidden states after the last block [B * T, D], as the output layer gets them, unless taps end the pass before; what
-    /// a backward pass needs; and what was seen.
+    /// The hidden states after the last block [B * T, D], as the output layer gets them, unless taps end the pass
+    /// before; what a backward pass needs; and what was seen.
     fn hidden(
         &self,
         run: &Run<'_>,

@@ -1,8 +1,8 @@
 //! How blocks and backbones become networks: the halves of [`lathe_core::BlockKind`] and [`lathe_core::Backbone`] that
 //! know tensors.
 //!
-//! A backbone says how weights are named, laid out and drawn, what attention looks like, what stands below and above the
-//! blocks, and how its configuration is written elsewhere. A block asks its [`Site`] for that and never asks which
+//! A backbone says how weights are named, laid out and drawn, what attention looks like, what stands below and above
+//! the blocks, and how its configuration is written elsewhere. A block asks its [`Site`] for that and never asks which
 //! backbone it stands in.
 
 use crate::blocks::AttentionStyle;
@@ -25,8 +25,8 @@ pub trait BuildBlock: Sync {
     /// Makes the parameters and the layer; `None` where there is nothing to compute.
     fn build(&self, block: &Block, frame: &Frame, site: &Site<'_>, builder: &mut Builder) -> Option<Box<dyn Layer>>;
 
-    /// The weights of a block of this kind from another that is trained, in the order of its parameters; `None` where there
-    /// is no way. The usual ways, a copy and fewer units, need nothing here ([`crate::derive`]).
+    /// The weights of a block of this kind from another that is trained, in the order of its parameters; `None` where
+    /// there is no way. The usual ways, a copy and fewer units, need nothing here ([`crate::derive`]).
     fn derive(&self, _to: &Block, _from: &Trained<'_>, _frame: &Frame) -> Option<Vec<Vec<f32>>> {
         None
     }
@@ -39,8 +39,8 @@ pub struct Trained<'a> {
     pub block: &'a Block,
     /// Its parameters, in their order.
     pub weights: &'a [&'a Param],
-    /// Hidden states that enter it in use, [N, D], where somebody looked: some hundreds of tokens are enough. What is made
-    /// then fits these rather than all that could be.
+    /// Hidden states that enter it in use, [N, D], where somebody looked: some hundreds of tokens are enough. What is
+    /// made then fits these rather than all that could be.
     pub hidden: Option<&'a [f32]>,
 }
 
@@ -223,8 +223,8 @@ impl<'a> Site<'a> {
     }
 }
 
-/// The number of the reference's layer for each block. A layer of the reference is a block that mixes tokens and one that
-/// works per token; the former begins one, and any other block joins one that has only the former so far.
+/// The number of the reference's layer for each block. A layer of the reference is a block that mixes tokens and one
+/// that works per token; the former begins one, and any other block joins one that has only the former so far.
 pub(crate) fn layer_numbers(blocks: &[Block]) -> Vec<usize> {
     let mut number: Option<usize> = None;
     let mut open = false; // the layer has only a block that mixes tokens

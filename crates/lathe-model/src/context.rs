@@ -1,5 +1,5 @@
-//! What a backbone has for its blocks in a pass, and what blocks tell of one, each by its type: whoever adds a block that
-//! needs or tells something new changes nothing here.
+//! What a backbone has for its blocks in a pass, and what blocks tell of one, each by its type: whoever adds a block
+//! that needs or tells something new changes nothing here.
 
 use crate::build::{self, BuildBackbone};
 use lathe_core::Frame;
@@ -44,7 +44,8 @@ pub(crate) struct Contexts<'a> {
     dropout: Dropout,
     /// What is done to each.
     change: Option<fn(&mut Context)>,
-    known: Mutex<Vec<((usize, usize), Arc<Context>)>>,
+    /// Length, width, and what there is for them.
+    known: Mutex<Vec<(usize, usize, Arc<Context>)>>,
 }
 
 impl<'a> Contexts<'a> {
@@ -56,7 +57,7 @@ impl<'a> Contexts<'a> {
     /// For `len` tokens of a width.
     pub fn of(&self, len: usize, width: usize) -> Arc<Context> {
         let mut known = self.known.lock().expect("nothing panics while it holds the list");
-        if let Some((_, context)) = known.iter().find(|(shape, _)| *shape == (len, width)) {
+        if let Some((.., context)) = known.iter().find(|known| (known.0, known.1) == (len, width)) {
             return context.clone();
         }
         let mut frame = Cow::Borrowed(&*self.frame);
@@ -68,7 +69,7 @@ impl<'a> Contexts<'a> {
             change(&mut context);
         }
         let context = Arc::new(context);
-        known.push(((len, width), context.clone()));
+        known.push((len, width, context.clone()));
         context
     }
 }

@@ -374,8 +374,8 @@ pub struct Residual {
     pub salt: u64,
 }
 
-/// What a layer keeps: its input (behind a memory, where it has one), with post-norm the sum before the norm, the norm's
-/// statistics, and what the sublayer keeps. The normed input of pre-norm is computed again rather
+/// What a layer keeps: its input (behind a memory, where it has one), with post-norm the sum before the norm, the
+/// norm's statistics, and what the sublayer keeps. The normed input of pre-norm is computed again rather
 /// than kept: one pass over it in place of one array of the input's size per block.
 struct ResidualSaved {
     input: Arc<Buf>,

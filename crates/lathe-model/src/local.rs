@@ -1,6 +1,6 @@
-//! Block-local training: slots learn by themselves, each from hidden states that are given to those that are wanted (Puzzle;
-//! Bercovich et al., 2024). Nothing flows from one to another, so that all slots, and all options of a slot, learn in one
-//! pass, and a slot's activations are gone before the next one runs.
+//! Block-local training: slots learn by themselves, each from hidden states that are given to those that are wanted
+//! (Puzzle; Bercovich et al., 2024). Nothing flows from one to another, so that all slots, and all options of a slot,
+//! learn in one pass, and a slot's activations are gone before the next one runs.
 
 use crate::body::{Body, Run, State, Training};
 use crate::context::Reports;

@@ -176,7 +176,8 @@ impl Network {
         self.precision
     }
 
-    /// Packs all weights for inference and gives the memory of the originals back: from here on the network only computes.
+    /// Packs all weights for inference and gives the memory of the originals back: from here on the network only
+    /// computes.
     pub fn freeze(&mut self) {
         self.frozen = true;
         self.body.pack(&mut self.params);
@@ -237,9 +238,10 @@ impl Network {
         self.body.look(&self.model.frame, &self.params, input, state, ONLY, taps)
     }
 
-    /// The vector of each sequence, [B, D], of such hidden states, where the model has one.
+    /// The vector of each sequence, [B, D], of such hidden states, where the model has one and blocks left a token.
     pub fn pooled(&self, hidden: &[f32], batch: usize) -> Option<Buf> {
-        self.body.top.pooler.as_ref().map(|pooler| pooler.forward(&self.params, hidden, batch))
+        let pooler = self.body.top.pooler.as_ref().filter(|_| !hidden.is_empty());
+        pooler.map(|pooler| pooler.forward(&self.params, hidden, batch))
     }
 
     /// The output layer's numbers [N, V] for hidden states [N, D]: logits, or [`Self::log_probabilities`].
@@ -299,8 +301,8 @@ impl Network {
         self.body.observe(&self.model.frame, &self.params, input, state)
     }
 
-    /// Trains slots by themselves, each from hidden states that are given to those that are wanted: for each of `locals` the
-    /// sum of the losses of all tokens. Adds the gradients of `scale` times it to `grads`.
+    /// Trains slots by themselves, each from hidden states that are given to those that are wanted: for each of
+    /// `locals` the sum of the losses of all tokens. Adds the gradients of `scale` times it to `grads`.
     pub fn train_local(
         &self,
         input: &Input<'_>,

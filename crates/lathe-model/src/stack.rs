@@ -2,10 +2,10 @@
 //! block that is measured alone is a stack of one slot.
 //!
 //! A slot with several options computes y = sum_i p_i layer_i(x), with layer_i the whole layer, residual connection and
-//! norm included, and x itself for a skip (PLANER, equation 1; PAR, equations 5 and 6). A pass takes a [`Mixture`] for each
-//! slot: weights p, for which every option runs and whose gradients dp_i = <dy, y_i> are returned; or one option, which alone
-//! runs and costs what a plain network's layer costs. A memory is the raw input of a slot, shared by its options,
-//! whichever of them runs.
+//! norm included, and x itself for a skip (PLANER, equation 1; PAR, equations 5 and 6). A pass takes a [`Mixture`] for
+//! each slot: weights p, for which every option runs and whose gradients dp_i = <dy, y_i> are returned; or one option,
+//! which alone runs and costs what a plain network's layer costs. A memory is the raw input of a slot, shared by its
+//! options, whichever of them runs.
 
 use crate::build::{self, Site};
 use crate::context::Context;
@@ -121,7 +121,8 @@ impl Stack {
         self.slots.iter().zip(after).map(of_slot).collect()
     }
 
-    /// The hidden states after the last slot, or where taps end the pass, what a backward pass needs, and what was seen.
+    /// The hidden states after the last slot, or where taps end the pass, what a backward pass needs, and what was
+    /// seen.
     pub fn forward(
         &self,
         pass: &Pass<'_>,
@@ -134,7 +135,8 @@ impl Stack {
         self.walk(pass, (slots.clone(), taps), x, &mut states[slots], mixture)
     }
 
-    /// Runs some slots one after the other, with a state of each. What a backward pass needs is kept from where it ends on.
+    /// Runs some slots one after the other, with a state of each. What a backward pass needs is kept from where it ends
+    /// on.
     pub fn walk(
         &self,
         pass: &Pass<'_>,
@@ -169,8 +171,8 @@ impl Stack {
         forward(&self.slots[slot], &Mixture::Hard(0), &Here::new(pass, x).pass(pass), x, state).0
     }
 
-    /// The gradient of what entered the first slot (or the one where taps end the way back), and for each slot those of the
-    /// weights of a soft mixture. Adds those of the parameters.
+    /// The gradient of what entered the first slot (or the one where taps end the way back), and for each slot those of
+    /// the weights of a soft mixture. Adds those of the parameters.
     pub fn backward(
         &self,
         pass: &Pass<'_>,

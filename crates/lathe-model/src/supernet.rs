@@ -116,7 +116,8 @@ impl SuperNet {
         Model { frame: self.frame.clone(), blocks }
     }
 
-    /// Where the parameters of one option per slot stand, in the order of the computation, which is also a plain network's.
+    /// Where the parameters of one option per slot stand, in the order of the computation, which is also a plain
+    /// network's.
     fn places(&self, choice: &[usize]) -> Vec<usize> {
         let of_slots = self.slots().first().map_or(0, |slot| slot[0].params.start);
         let after = self.slots().last().and_then(|slot| slot.last()).map_or(0, |last| last.params.end);
@@ -151,8 +152,8 @@ impl SuperNet {
         self.slots()[slot][option].params.clone()
     }
 
-    /// Trains slots by themselves, all options of each: for each of `locals` and each option the sum of the losses of all
-    /// tokens. Adds the gradients of `scale` times it to `grads`.
+    /// Trains slots by themselves, all options of each: for each of `locals` and each option the sum of the losses of
+    /// all tokens. Adds the gradients of `scale` times it to `grads`.
     pub fn train_local(
         &self,
         input: &Input<'_>,
@@ -178,9 +179,9 @@ impl SuperNet {
         objective.loss(&self.body.top, &self.params, &hidden, None).0
     }
 
-    /// The losses of an objective, the gradients of `scale` times their sum (and of the balance loss) for the weights of
-    /// soft mixtures, and those of the parameters added to `grads`. With [`Grads::unwanted`] the latter, about a third of
-    /// the work, are left out.
+    /// The losses of an objective, the gradients of `scale` times their sum (and of the balance loss) for the weights
+    /// of soft mixtures, and those of the parameters added to `grads`. With [`Grads::unwanted`] the latter, about a
+    /// third of the work, are left out.
     pub fn train(
         &self,
         input: &Input<'_>,

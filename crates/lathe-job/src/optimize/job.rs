@@ -81,8 +81,9 @@ pub struct Judged {
     pub loss: f64,
 }
 
-/// How long architectures are measured whole at the least, to correct sums by and to check candidates.
-const MEASURING: Duration = Duration::from_millis(800);
+/// How long architectures are measured whole at the least, to correct sums by and to check candidates: a share of the budget,
+/// and at most so many seconds.
+const MEASURING: (f64, f64) = (0.002, 0.8);
 /// Architectures that correct the sums of parts, besides the trained one in each storage.
 const CORRECTING: usize = 5;
 /// Sequences that units are looked at with.
@@ -95,6 +96,11 @@ impl Job<'_> {
     /// What was decided at its start.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// A share of the budget, at most so many seconds.
+    pub(super) fn share_of_budget(&self, (share, most): (f64, f64)) -> Duration {
+        Duration::from_secs_f64((share * 60.0 * self.plan.asked.budget).clamp(0.02, most))
     }
 
     /// The model as it was given.
@@ -136,7 +142,7 @@ impl Job<'_> {
     pub(super) fn library(&self, choices: &Choices, network: &Network, watch: Watch<'_>) -> Result<SuperNet> {
         let sequences = library::sequences(&self.scoring, LOOKED_AT);
         let weights = library::Weights::of(network, &sequences, watch)?;
-        let net = library::derive(network, &choices.blocks, &weights, self.plan.asked.seed.into())?;
+        let net = library::derive(network, &choices.blocks, &weights, &sequences, self.plan.asked.seed.into())?;
         if choices.blocks.iter().all(|slot| slot.len() == 1) {
             return Ok(net);
         }
@@ -205,7 +211,7 @@ impl Job<'_> {
         let workload = &self.plan.asked.workload;
         let model = workload.model(&choices.model(architecture))?;
         let pass = workload.passes(choices.for_measuring(architecture, model)?, 0);
-        let pair = pair::measure_tight([self.original_pass()?, pass], MEASURING);
+        let pair = pair::measure_tight([self.original_pass()?, pass], self.share_of_budget(MEASURING));
         Ok((pair.share, pair.first_ms.median))
     }
 

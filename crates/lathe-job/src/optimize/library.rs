@@ -9,7 +9,7 @@ use lathe_core::{Block, Registry, Role};
 use lathe_model::derive::{self, with_units};
 use lathe_model::layer::Units;
 use lathe_model::prune::units::Importance;
-use lathe_model::{Network, SuperNet};
+use lathe_model::{Input, Network, SuperNet, Taps};
 use lathe_ops::loss::states::Measure;
 use lathe_train::data::Batch;
 use lathe_train::distill::{OptionTraining, train_options};
@@ -25,6 +25,9 @@ const SHARES: [f64; 3] = [0.75, 0.5, 0.25];
 /// Units are a multiple of this where there are many: odd widths are slow.
 const GRAIN: usize = 16;
 const MANY: usize = 8 * GRAIN;
+
+/// Tokens whose hidden states options are made to fit.
+const SEEN: usize = 1024;
 
 /// The options of each slot, the trained block first, then from the dearest to the cheapest.
 pub fn options(network: &Network, levers: &[Lever], registry: &Registry) -> Vec<Vec<Block>> {
@@ -122,16 +125,46 @@ impl Weights {
     }
 }
 
-/// The super net of all options, with weights out of the trained blocks.
-pub fn derive(network: &Network, options: &[Vec<Block>], weights: &Weights, seed: u64) -> Result<SuperNet> {
+/// What enters each slot of a network for some sequences, [N, D].
+fn entering(network: &Network, sequences: &[Batch]) -> Vec<Vec<f32>> {
+    let slots = network.model.blocks.len();
+    let taps = Taps { hidden: (0..slots).collect(), until: Some(slots), ..Taps::NONE };
+    let mut entering = vec![Vec::new(); slots];
+    let mut tokens = 0;
+    for sequence in sequences {
+        if tokens >= SEEN {
+            break;
+        }
+        let (_, seen) = network.look(&Input::tokens(&sequence.ids, 1), &mut network.init_memory(1), &taps);
+        let counted = sequence.counted();
+        for (all, seen) in entering.iter_mut().zip(seen.hidden) {
+            let seen = seen.expect("the pass came there");
+            let width = seen.len() / sequence.ids.len();
+            all.extend_from_slice(&seen[..counted * width]); // what is padded is so behind
+        }
+        tokens += counted;
+    }
+    entering
+}
+
+/// The super net of all options, with weights out of the trained blocks by what enters these for some sequences.
+pub fn derive(
+    network: &Network,
+    options: &[Vec<Block>],
+    weights: &Weights,
+    sequences: &[Batch],
+    seed: u64,
+) -> Result<SuperNet> {
     let frame = &network.model.frame;
+    let hidden = entering(network, sequences);
     let mut net = SuperNet::new(frame.clone(), options, seed)?;
     let most = options.iter().map(Vec::len).max().unwrap_or(0);
     let slots: Vec<Option<usize>> = (0..options.len()).map(Some).collect();
     for option in 0..most {
         let choice: Vec<usize> = options.iter().map(|slot| if option < slot.len() { option } else { 0 }).collect();
         let mut keep = |slot: usize, units: &Units, count: usize| weights.keep(slot, units, count);
-        let (made, _) = derive::derive(network, net.model(&choice), &slots, seed, &mut keep)?;
+        let seen = |slot: usize| Some(&*hidden[slot]);
+        let (made, _) = derive::derive_seen(network, &seen, net.model(&choice), &slots, seed, &mut keep)?;
         net.adopt(&choice, &made);
     }
     Ok(net)

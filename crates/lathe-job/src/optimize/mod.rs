@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! plan.json            what was decided at the start
+//! trained/             a model that was given without weights, trained
 //! baseline/            the model as it was given
 //! vocab/               the same without tokens that the text never uses, where there are any
 //! tokens/              the text to learn
@@ -9,6 +10,7 @@
 //! table.json           what every option costs in every storage
 //! correction.json      what sums of it have to become to be what whole models take
 //! options/             the options of all blocks, distilled
+//! audit.json           how well these tell the loss of whole architectures, where that was asked for
 //! scores.json          what the model loses with one block replaced
 //! recover/NAME/        candidates: as they were assembled, and after each round of recovery
 //! decided.json         who proposed what, what became of it, and which models are given
@@ -23,7 +25,9 @@
 //! have. [`from_scratch`] is the protocol of the papers instead.
 
 pub mod architecture;
+mod audit;
 mod finish;
+mod first_training;
 pub mod from_scratch;
 mod job;
 mod levers;
@@ -43,6 +47,7 @@ mod verify;
 /// The model that is made faster where none is named: it ships with lathe.
 pub const DEFAULT: &str = lathe_model::shipped::STORYTELLER;
 
+pub use audit::{Audit, Audited, Correlations, Neighbours};
 pub use job::{BASELINE, Candidate, Job, Judged};
 pub use levers::{LEVERS, Lever, levers};
 pub use outcome::{Control, FrontierPoint, Outcome, Proposed, Quality, Side, Tested};

@@ -1,5 +1,6 @@
 //! What a job returns.
 
+use super::audit::Audit;
 use super::job::Judged;
 use super::recover::Recipe;
 use lathe_train::divergence::Spread;
@@ -44,6 +45,9 @@ pub struct Outcome {
     pub recipe: Recipe,
     /// The ways that were tried, each with its loss.
     pub recipes: Vec<(Recipe, f64)>,
+    /// How well scores tell the loss of whole architectures, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<Audit>,
     /// The original, trained on.
     pub control: Control,
     /// What the original and the asked-for one write.

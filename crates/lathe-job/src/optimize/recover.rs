@@ -48,6 +48,9 @@ impl Recipe {
     }
 }
 
+/// The name of the control.
+const CONTINUED: &str = "continued";
+
 /// A training of a candidate.
 struct Lesson<'a> {
     name: &'a str,
@@ -109,6 +112,9 @@ impl Job<'_> {
             let distill = (kl > 0.0).then(|| Distill { teacher, kl, ce, ..Distill::default() });
             let settings =
                 Settings { init: init.display().to_string(), distill, seed: *seed, ..self.training(&out, *steps) };
+            // What is trained already needs less.
+            let settings =
+                Settings { lr: if *name == CONTINUED { settings.lr / 2.0 } else { settings.lr }, ..settings };
             let model = folder::load_model(init, self.context.registry)?;
             run::begin(&settings, &model.spec(), self.context.registry, &mut heard)?;
         }
@@ -133,7 +139,7 @@ impl Job<'_> {
     }
 
     /// One round of a candidate's recovery.
-    fn round(&self, candidate: &mut Candidate, recipe: Recipe, round: u32, watch: Watch<'_>) -> Result<f64> {
+    pub(super) fn round(&self, candidate: &mut Candidate, recipe: Recipe, round: u32, watch: Watch<'_>) -> Result<f64> {
         let label = format!("{round}-{}", recipe.name());
         let steps = self.plan.amounts.first_steps << round;
         let seed = self.plan.asked.seed.wrapping_add(round);
@@ -203,7 +209,7 @@ impl Job<'_> {
     pub(super) fn continued(&self, watch: Watch<'_>) -> Result<(PathBuf, u32)> {
         let steps = (0..=ROUNDS).map(|round| self.plan.amounts.first_steps << round).sum();
         let (label, recipe, seed) = ("text".to_string(), Recipe::Text, self.plan.asked.seed);
-        let lesson = Lesson { name: "continued", label, init: self.teacher_folder(), recipe, steps, seed };
+        let lesson = Lesson { name: CONTINUED, label, init: self.teacher_folder(), recipe, steps, seed };
         Ok((self.learn(&lesson, watch)?, steps))
     }
 }

@@ -1,13 +1,14 @@
 //! All stages in turn.
 
 use super::architecture::{Architecture, Choices};
+use super::first_training;
 use super::job::{BASELINE, Candidate, Job, VOCAB};
 use super::levers::Lever;
 use super::library;
 use super::menu::{Limits, Menu};
 use super::outcome::Outcome;
 use super::plan::{Amounts, Asked, Measures, Plan, Target};
-use super::proposers::{self, Bench};
+use super::proposers::{self, Bench, SearchTraining};
 use super::recover::Recipe;
 use super::text::Text;
 use crate::input::{self, read_json, write_json};
@@ -18,12 +19,15 @@ use lathe_model::{Network, Precision, SuperNet, WeightStorage, folder};
 use lathe_search::profile::median;
 use lathe_search::workload::{Mode, Workload};
 use lathe_train::data::{Tokenizer, Tokens};
+use lathe_train::settings::Settings;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// What a job decided at its start.
 const PLAN: &str = "plan.json";
+/// What says that a folder is a job's, before it has a plan.
+const BEGUN: &str = ".lathe";
 /// Stages of a job.
 const STAGES: u32 = 7;
 /// The longest sequence of a training step.
@@ -34,6 +38,9 @@ const LOGITS: u64 = 1 << 28;
 const STORAGES: [&str; 4] = ["f32", "bf16", "int8", "int4_g32"];
 /// What the bits of the model that only has fewer of them may cost, as a share of the loss.
 const BITS_MAY_COST: f64 = 0.005;
+/// What fewer tokens may cost, as a share of the bits per byte of so many tokens of the text to choose by.
+const VOCAB_MAY_COST: f64 = 0.003;
+const VOCAB_TOKENS: u64 = 1 << 14;
 /// The share of the budget that judging one model may take.
 const REPORTING: f64 = 0.015;
 /// Architectures that are faster than asked for by less than this are good enough.
@@ -48,6 +55,8 @@ pub struct Request {
     pub asked: Asked,
     /// A text of another kind, to report what was lost there.
     pub outside: Option<String>,
+    /// Random architectures that scores are audited with.
+    pub audit: usize,
     /// Folder of the job.
     pub out: PathBuf,
     /// The command that asks for this, for the report.
@@ -109,6 +118,10 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     watch(stage(4, "score every option, one block at a time"));
     let scores = job.scores(&menu.choices, &network, &net, watch)?;
     menu.losses = scores.losses();
+    let audit = match request.audit {
+        0 => None,
+        count => Some(job.audit(&menu, (&scores, &net), count, watch)?),
+    };
 
     watch(stage(5, "propose architectures, recover them, keep the best"));
     let decided = job.decide(&menu, &net, &network, original_ms, target_ms, watch)?;
@@ -127,6 +140,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
             folders: &made,
             continued: &continued,
             control_steps,
+            audit,
             request,
             began,
         },
@@ -153,20 +167,31 @@ fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch<'_>) -> Re
     }
     asked.target()?;
     proposers::proposers(&asked.proposers.join(","))?;
-    let given = input::trained(&asked.model)?;
+    let mut text = Text::open(&asked.data, asked.valid.as_deref())?;
+    let place = || format!("out {}", out.display());
+    if known.is_none() && !folder::is_free(out)? && !out.join(BEGUN).exists() {
+        return Err(Error::setting(place(), "other files", "a new or empty folder"));
+    }
+    let given = match input::trained(&asked.model) {
+        Ok(given) => given,
+        Err(error) => {
+            if input::spec(&asked.model, context.registry).is_err() {
+                return Err(error);
+            }
+            watch(Event::Message(format!("{} has no weights: it is trained first", asked.model)));
+            begin(out)?;
+            first_training::train(context, asked, &text, step_seconds, out, watch)?
+        }
+    };
     let original = folder::load_model(&given, context.registry)?;
     if !(original.frame.backbone.causal() && original.frame.has_head()) {
         let found = format!("`{}`, which does not predict the next token", original.frame.backbone.key());
         return Err(Error::setting("model", found, "a decoder with an output layer"));
     }
     asked.workload.model(&original)?; // its lengths are checked before anything is done
-    let mut text = Text::open(&asked.data, asked.valid.as_deref())?;
     let tokenizer = Tokenizer::load(&given)?;
     crate::evaluate::check_tokenizer(&tokenizer, &original, &given)?;
-    if known.is_none() && !folder::is_free(out)? {
-        return Err(Error::setting(format!("out {}", out.display()), "other files", "a new or empty folder"));
-    }
-    std::fs::create_dir_all(out).map_err(Error::io(out))?;
+    begin(out)?;
     let baseline = out.join(BASELINE);
     let whole = folder::load(&given, context.registry)?;
     if !baseline.join("config.json").exists() {
@@ -206,6 +231,12 @@ fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch<'_>) -> Re
     Ok((job, network))
 }
 
+/// Marks a folder as one of a job, before anything is decided.
+fn begin(out: &Path) -> Result<()> {
+    std::fs::create_dir_all(out).map_err(Error::io(out))?;
+    input::write_text(&out.join(BEGUN), "")
+}
+
 /// The model without tokens that the text to learn never uses.
 fn shrink(
     network: Network,
@@ -225,19 +256,33 @@ fn shrink(
     }
     let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
     let used = text.used(&tokenizer, aside.path(), watch)?;
-    match vocabulary::shrink(&network, &tokenizer, used) {
-        Ok((smaller, fewer, ids)) if smaller.model.frame.vocab < network.model.frame.vocab => {
+    let bits = |network: &Network, tokenizer: &Tokenizer| -> Result<f64> {
+        let samples = text.samples(text.parts.choose, tokenizer, &network.model.frame, VOCAB_TOKENS)?;
+        Ok(samples.bits_per_byte(samples.loss(network)))
+    };
+    let (vocab, before) = (network.model.frame.vocab, bits(&network, &tokenizer)?);
+    // Words that only other texts have are spelt with what is left. Where that costs too much, the tokens that were made
+    // first, which are those of any text, stay as well.
+    for common in [0, vocab / 8, vocab / 4] {
+        let kept = used.iter().copied().chain(0..common).collect();
+        let (smaller, fewer, ids) = match vocabulary::shrink(&network, &tokenizer, kept) {
+            Ok(found) => found,
+            Err(error) => {
+                watch(Event::Warning(format!("all tokens stay: {error}")));
+                break;
+            }
+        };
+        let cost = bits(&smaller, &fewer)? / before - 1.0;
+        let left = smaller.model.frame.vocab;
+        if cost <= VOCAB_MAY_COST && left < vocab {
+            watch(Event::Message(format!("{left} of {vocab} tokens stay: {:+.2} % bits per byte", 100.0 * cost)));
             folder::save(&smaller, &folder)?;
             fewer.save(&folder)?;
             vocabulary::carry_token_ids(baseline, &folder, Some(&ids))?;
-            Ok((folder, smaller, fewer))
-        }
-        Ok(_) => Ok((baseline.into(), network, tokenizer)),
-        Err(error) => {
-            watch(Event::Warning(format!("all tokens stay: {error}")));
-            Ok((baseline.into(), network, tokenizer))
+            return Ok((folder, smaller, fewer));
         }
     }
+    Ok((baseline.into(), network, tokenizer))
 }
 
 /// What every block may become.
@@ -260,17 +305,18 @@ fn decide_plan(
     watch: Watch<'_>,
 ) -> Result<Plan> {
     let base = &network.model;
-    let precision = match &asked.train_precision {
-        None => Precision::fastest(),
+    let wanted: Option<Precision> = match &asked.train_precision {
+        None => None,
         Some(name) => {
-            name.parse().map_err(|_| Error::setting("train_precision", format!("`{name}`"), "f32 or bf16"))?
+            let wrong = |_| Error::setting("train_precision", format!("`{name}`"), "f32 or bf16");
+            Some(name.parse().map_err(wrong)?)
         }
     };
     let longest = if base.frame.has_memory() { u32::MAX } else { LONGEST };
     let enough = u32::try_from(tokens.len() / u64::from(asked.train_batch).max(1)).unwrap_or(u32::MAX);
     let seq = base.frame.window().min(longest).min(enough.saturating_sub(1).max(1));
     watch(Event::Message("measuring a training step".into()));
-    let step = step_seconds(base, precision, asked.train_batch, seq)?;
+    let (step, precision) = fastest(base, wanted, asked.train_batch, seq)?;
     let choices = choices(base, network, asked, context);
     let setting = Setting::of(base);
     let params = |block: &lathe_core::Block| block.kind.cost(block, &base.frame, &setting).params as f64;
@@ -292,11 +338,24 @@ fn decide_plan(
         asked: asked.clone(),
         parts: text.parts.clone(),
         seq,
-        lr: asked.lr.unwrap_or_else(|| 6e-4 * (128.0 / f64::from(base.frame.d_model)).sqrt().min(1.0)),
+        lr: asked.lr.unwrap_or_else(|| 3e-4 * (128.0 / f64::from(base.frame.d_model)).sqrt().min(1.0)),
         precision: precision.to_string(),
         step_seconds: step,
         amounts: Amounts::within(asked.budget, asked.steps, measures),
     })
+}
+
+/// What one training step takes in the precision that is wanted, or in the faster one.
+fn fastest(model: &Model, wanted: Option<Precision>, batch: u32, seq: u32) -> Result<(f64, Precision)> {
+    let mut best: Option<(f64, Precision)> = None;
+    for precision in [Precision::F32, Precision::Bf16] {
+        let asked_for = wanted.map_or(precision.available() == precision, |wanted| wanted == precision);
+        if asked_for {
+            let seconds = step_seconds(model, precision, batch, seq)?;
+            best = best.filter(|(least, _)| *least <= seconds).or(Some((seconds, precision)));
+        }
+    }
+    Ok(best.expect("f32 at the least"))
 }
 
 /// What one training step takes.
@@ -350,8 +409,9 @@ impl Job<'_> {
         let bytes = asked.target_memory_mb.map_or(f64::INFINITY, |mb| mb * f64::from(1 << 20));
         let influence = self.influence(network);
         let amounts = (self.plan.amounts.evaluations, u64::from(asked.seed));
-        let bench = Bench::new(menu, net, &self.judging, &influence, amounts);
         let proposers = proposers::proposers(&asked.proposers.join(","))?;
+        let training = self.search_training(proposers.iter().any(|one| one.trains()), watch)?;
+        let bench = Bench::new(menu, net, &self.judging, &influence, amounts, training);
         let limits = |us: f64| Limits { us, bytes };
         let slots = menu.slots();
         let mut points = Vec::new();
@@ -451,6 +511,22 @@ impl Job<'_> {
         let decided = Decided { original_ms, target, recipes, recipe, candidates, points };
         write_json(&path, &decided)?;
         Ok(decided)
+    }
+
+    /// What searches that train work with.
+    fn search_training(&self, wanted: bool, watch: Watch<'_>) -> Result<SearchTraining<'_>> {
+        let tokens = self.path("search_tokens");
+        if wanted {
+            self.text.learn_and_choose(&self.tokenizer, &tokens, watch)?;
+        }
+        let data = tokens.display().to_string();
+        let settings = self.training(Path::new(""), 2 * self.plan.amounts.first_steps);
+        Ok(SearchTraining {
+            settings: Settings { data, balance: 0.0, ..settings },
+            options: self.path("options").join("checkpoints"),
+            folder: self.path("searches"),
+            registry: self.context.registry,
+        })
     }
 
     /// The fastest model with every block whose bits cost next to nothing.

@@ -129,6 +129,23 @@ impl Text {
         Ok(tokens)
     }
 
+    /// The same with the text to choose by beside it, for searches that learn from both.
+    pub fn learn_and_choose(&self, tokenizer: &Tokenizer, folder: &Path, watch: Watch<'_>) -> Result<()> {
+        let path = folder.join("choose.tokens");
+        if path.exists() {
+            return Ok(());
+        }
+        self.learn(tokenizer, folder, watch)?;
+        let [start, end] = self.parts.choose;
+        let quiet = |_: &str, _: u64, _: u64| {};
+        let (held, valid) = (self.held(), folder.join("valid.tokens"));
+        match self.parts.documents {
+            true => data::encode_documents(held, start..end, tokenizer, &valid, &quiet)?,
+            false => data::encode_range(held, start..end, tokenizer, &valid, &quiet)?,
+        };
+        Ok(lathe_model::folder::write_aside(&path, |_| Ok(()))?)
+    }
+
     /// Every token that the text to learn has.
     pub fn used(&self, tokenizer: &Tokenizer, aside: &Path, watch: Watch<'_>) -> Result<BTreeSet<u32>> {
         let tokens = self.learn(tokenizer, aside, watch)?;

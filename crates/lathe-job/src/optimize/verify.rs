@@ -1,6 +1,7 @@
 //! What came out, measured beside the original and judged on text that was used for nothing else.
 
 use super::architecture::Architecture;
+use super::audit::Audit;
 use super::job::{BASELINE, Job};
 use super::menu::Menu;
 use super::outcome::{Control, FrontierPoint, Lever, Outcome, Proposed, Quality, Side, Tested};
@@ -20,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long models are measured side by side at the least: the asked-for one, and the others.
-const MEASURING: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(2)];
+/// How long models are measured side by side at the least, the asked-for one and the others: a share of the budget, and at most
+/// so many seconds.
+const MEASURING: [(f64, f64); 2] = [(0.01, 6.0), (0.003, 2.0)];
 
 /// What was made.
 pub(crate) struct Made<'a> {
@@ -33,6 +35,7 @@ pub(crate) struct Made<'a> {
     /// The folder of the control.
     pub continued: &'a Path,
     pub control_steps: u32,
+    pub audit: Option<Audit>,
     pub request: &'a Request,
     pub began: Instant,
 }
@@ -52,7 +55,7 @@ impl Job<'_> {
         let mut measured = Vec::new();
         for (i, (point, folder)) in made.decided.points.iter().zip(made.folders).enumerate() {
             watch(steps("measuring side by side", i, made.folders.len()));
-            let time = MEASURING[usize::from(i > 0)];
+            let time = self.share_of_budget(MEASURING[usize::from(i > 0)]);
             measured.push(self.measured(&format!("measured-{}", point.name), folder, time)?);
         }
         watch(Event::Done);
@@ -92,7 +95,7 @@ impl Job<'_> {
                 Some(Tested { baseline, found, continued })
             }
         };
-        let of_baseline = self.measured("measured-original", &baseline, MEASURING[1])?;
+        let of_baseline = self.measured("measured-original", &baseline, self.share_of_budget(MEASURING[1]))?;
         let pair = &measured[0].pair;
         let found = &frontier[0];
         let original_ms = pair.first_ms.median;
@@ -132,6 +135,7 @@ impl Job<'_> {
             frontier,
             recipe: made.decided.recipe,
             recipes: made.decided.recipes.clone(),
+            audit: made.audit.clone(),
             control: Control { steps: made.control_steps, folder: made.continued.display().to_string() },
             samples: self.samples(&[&baseline, &made.folders[0]])?,
             seconds: self.seconds(made)?,

@@ -3,6 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The longest plain step of a number.
+const LONGEST: f64 = 0.5;
+
 /// Adam with its state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Adam {
@@ -14,6 +17,9 @@ pub struct Adam {
     pub eps: f64,
     /// L2 penalty.
     pub weight_decay: f64,
+    /// Whether a step is the gradient itself times lr, at most [`LONGEST`] for each number.
+    #[serde(default)]
+    pub plain: bool,
     steps: i32,
     moments: [Vec<f64>; 2],
 }
@@ -21,12 +27,31 @@ pub struct Adam {
 impl Adam {
     /// Adam for so many numbers.
     pub fn new(lr: f64, betas: (f64, f64), weight_decay: f64, numbers: usize) -> Self {
-        Self { lr, betas, eps: 1e-8, weight_decay, steps: 0, moments: [vec![0.0; numbers], vec![0.0; numbers]] }
+        Self {
+            lr,
+            betas,
+            eps: 1e-8,
+            weight_decay,
+            plain: false,
+            steps: 0,
+            moments: [vec![0.0; numbers], vec![0.0; numbers]],
+        }
+    }
+
+    /// The same, with steps that are the gradient itself or not.
+    pub fn plain(self, plain: bool) -> Self {
+        Self { plain, ..self }
     }
 
     /// One step.
     pub fn step<'a>(&mut self, numbers: impl Iterator<Item = &'a mut f64>, gradient: impl Iterator<Item = f64>) {
         self.steps += 1;
+        if self.plain {
+            for (x, g) in numbers.zip(gradient) {
+                *x -= (self.lr * (g + self.weight_decay * *x)).clamp(-LONGEST, LONGEST);
+            }
+            return;
+        }
         let (beta1, beta2) = self.betas;
         let (c1, c2) = (1.0 - beta1.powi(self.steps), 1.0 - beta2.powi(self.steps));
         let [first, second] = &mut self.moments;
@@ -54,6 +79,14 @@ mod tests {
         let m: f64 = 0.9 * 0.1 * 4.0 / (1.0 - 0.81);
         let v: f64 = 0.999 * 0.001 * 16.0 / (1.0 - 0.999 * 0.999);
         assert!((x[0] - (0.9 - 0.1 * m / v.sqrt())).abs() < 1e-8, "{x:?}");
+    }
+
+    #[test]
+    fn plain_steps_keep_sizes() {
+        let mut x = [1.0, 1.0, 1.0];
+        let mut plain = Adam::new(2.0, (0.9, 0.999), 0.0, 3).plain(true);
+        plain.step(x.iter_mut(), [0.1, -0.01, 9.0].into_iter());
+        assert_eq!(x, [0.8, 1.02, 0.5]);
     }
 
     #[test]

@@ -11,12 +11,23 @@ use std::collections::BTreeSet;
 /// The cost of blocks and of what stands around them, in microseconds or bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
-    /// Each block with every knob set, the width and length that it was measured in (`None`: any), and its cost.
-    pub blocks: Vec<(Block, Option<(u32, u32)>, f64)>,
+    /// What each block costs.
+    pub blocks: Vec<BlockCost>,
     /// Embedding and output.
     pub frame: f64,
     /// Tokens that enter the first block.
     pub len: u32,
+}
+
+/// The cost of a block, in microseconds or bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BlockCost {
+    /// With every knob set.
+    pub block: Block,
+    /// The width and length that it was measured in; `None`: any.
+    pub shape: Option<(u32, u32)>,
+    /// What it costs.
+    pub cost: f64,
 }
 
 /// A file of measured blocks, as far as it is read.
@@ -44,8 +55,8 @@ struct Latency {
 }
 
 impl Costs {
-    /// Reads a table of `lathe profile`, or a shorter one: `{"blocks": [{"block": "s8", "latency_us": {"median": 12.5}}, ...], "frame_us": 40.0}`. Entries that name
-    /// another batch, length or frame than this one are left out.
+    /// Reads a table of `lathe profile`, or a shorter one: `{"blocks": [{"block": "s8", "latency_us": {"median":
+    /// 12.5}}, ...], "frame_us": 40.0}`. Entries that name another batch, length or frame than this one are left out.
     pub fn read(text: &str, place: &str, frame: &Frame, registry: &Registry, at: (u32, u32)) -> Result<Self> {
         let expected = "a table of blocks, each with `block` and `latency_us.median`";
         let file: File = serde_json::from_str(text).map_err(|error| Error::data(place, error, expected))?;
@@ -71,7 +82,8 @@ impl Costs {
                 Frame { d_model: width, tgt_len: if len == at.1 { frame.tgt_len } else { len }, ..frame.clone() };
             if !elsewhere(Part::block(&block, &here)) {
                 let shape = entry.seq.map(|seq| (width, seq));
-                blocks.push((block.kind.resolve(&block, &here), shape, entry.latency_us.median));
+                let block = block.kind.resolve(&block, &here);
+                blocks.push(BlockCost { block, shape, cost: entry.latency_us.median });
             }
         }
         Ok(Self { blocks, frame: frame_us, len: at.1 })
@@ -100,7 +112,7 @@ impl Costs {
             for &(width, len) in &shapes {
                 let part = Part::block(&block, &Frame { d_model: width, tgt_len: len, ..frame.clone() });
                 if let (Some(entry), Some(block)) = (profile.get(&part.name), part.block) {
-                    found.push((block, Some((width, len)), of_entry(entry)));
+                    found.push(BlockCost { block, shape: Some((width, len)), cost: of_entry(entry) });
                 }
             }
         }
@@ -117,16 +129,16 @@ impl Costs {
         let (frame, len) = (&*place.frame, place.shape.len.max(1));
         let resolved = block.kind.resolve(block, frame);
         let here = |shape: (u32, u32)| shape.0 == frame.d_model && u64::from(shape.1) == len;
-        let mut known = self.blocks.iter().filter(|(_, shape, _)| shape.is_none_or(here));
-        if let Some(&(.., latency)) = known.find(|(known, ..)| *known == resolved) {
-            return Ok(latency);
+        let mut known = self.blocks.iter().filter(|known| known.shape.is_none_or(here));
+        if let Some(known) = known.find(|known| known.block == resolved) {
+            return Ok(known.cost);
         }
         // A block of no operations takes no time, and tables may leave it out.
         let setting = lathe_core::Setting { batch: 1, tgt_len: 1, mem_len: 0 };
         if block.kind.cost(&resolved, frame, &setting).flops == 0 {
             return Ok(0.0);
         }
-        let known: Vec<String> = self.blocks.iter().map(|(block, ..)| format!("{block:?}")).collect();
+        let known: Vec<String> = self.blocks.iter().map(|known| format!("{:?}", known.block)).collect();
         let expected = format!("an entry `{resolved:?}` beside {}", lathe_core::shorten(&known.join(", ")));
         Err(Error::data("table of latencies", format_args!("no latency of {block:?}"), expected))
     }

@@ -31,6 +31,11 @@ pub struct StepPlan {
 }
 
 impl StepPlan {
+    /// Whether a round leaves the architecture alone.
+    pub fn is_off(&self, round: u32) -> bool {
+        round < self.off
+    }
+
     /// The plan for so many weight steps.
     pub fn new(settings: &SearchSettings, steps: u32) -> Self {
         let count = settings.rounds.min(steps).max(1);

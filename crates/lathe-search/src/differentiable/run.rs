@@ -22,6 +22,7 @@ use crate::{Error, Result};
 use lathe_core::{Block, Registry, notation};
 use lathe_model::folder::write_aside;
 use lathe_model::{Grads, Network, SuperNet};
+use lathe_train::data::Tokens;
 use lathe_train::metrics::Lines;
 use lathe_train::optimizer::Optimizer;
 use lathe_train::resumable::{self, Next, Resumable};
@@ -187,7 +188,7 @@ impl Search {
         let progress = SearchProgress {
             tick: 0,
             alphas,
-            adam: Adam::new(search.arch_lr, (0.9, 0.999), search.arch_weight_decay, numbers),
+            adam: Adam::new(search.arch_lr, (0.9, 0.999), search.arch_weight_decay, numbers).plain(search.plain_steps),
             arch_steps: 0,
             last_change: 0,
             first_loss: 0.0,
@@ -382,10 +383,17 @@ fn batches(task: &Task, of: &dyn tasks::Task, texts: &Texts) -> Result<[Box<dyn 
         return Err(Error::setting("seq", len, format!("at most max_len, which is {longest}")));
     }
     let (specials, vocab) = (texts.tokenizer.specials(), texts.tokenizer.vocab());
-    let batches = |seed: u64| {
+    let batches = |seed: u64, tokens: &Tokens| {
         let cut = Cut { batch: training.batch as usize, len: len as usize, seed, specials, vocab };
-        of.batches(frame, texts.train.clone(), &cut)
+        of.batches(frame, tokens.clone(), &cut)
+    };
+    let held_out = match (task.settings.held_out, &texts.valid) {
+        (false, _) => &texts.train,
+        (true, Some(valid)) => valid,
+        (true, None) => {
+            return Err(Error::setting("valid", "nothing", "held-out text, which the architecture learns from"));
+        }
     };
     let seed = u64::from(training.seed);
-    Ok([batches(seed)?, batches(seed ^ (1 << 40))?])
+    Ok([batches(seed, &texts.train)?, batches(seed ^ (1 << 40), held_out)?])
 }

@@ -159,6 +159,13 @@ impl SearchState {
         self.progress.alphas.iter().map(&mut of_slot).unzip()
     }
 
+    /// One option of each slot, each as probable as any other.
+    fn uniform(&self, fixed: &Fixed) -> Vec<Mixture> {
+        let mut rng = generator(fixed.training.seed, self.progress.tick);
+        let of_slot = |alpha: &Vec<f64>| Mixture::Hard(gumbel::draw_option(&vec![0.0; alpha.len()], &mut rng));
+        self.progress.alphas.iter().map(of_slot).collect()
+    }
+
     fn training(&self, fixed: &Fixed, batch: &Batch) -> Training {
         let key = mix(mix(u64::from(fixed.training.seed)) ^ (u64::from(self.progress.tick) << 20));
         let scale = 1.0 / batch.counted().max(1) as f32;
@@ -202,7 +209,10 @@ impl SearchState {
 
     fn weight_step(&mut self, fixed: &Fixed, step: u32, round: u32, grads: &mut Grads) -> Result<Found> {
         let batch = fixed.weights.batch(step.into())?;
-        let (mixtures, _) = self.mixtures(fixed, fixed.settings.weight_samples, fixed.plan.temperature(round));
+        let mixtures = match fixed.settings.uniform_warm_up && fixed.plan.is_off(round) {
+            true => self.uniform(fixed),
+            false => self.mixtures(fixed, fixed.settings.weight_samples, fixed.plan.temperature(round)).0,
+        };
         grads.clear();
         let (loss, _) = self.pass(fixed, &batch, (0, batch.fresh), &mixtures, grads);
         if step == 0 {

@@ -44,6 +44,16 @@ pub struct SearchSettings {
     /// The probability that each slot begins with for the baseline's own block; 0 for options that begin equal, as in the
     /// papers.
     pub baseline_share: f64,
+    /// Whether architecture steps see the text to validate on, which no weight has learnt, instead of a stretch of the text to
+    /// learn.
+    #[serde(default)]
+    pub held_out: bool,
+    /// Whether weight steps draw every option as often as any other while the architecture is left alone.
+    #[serde(default)]
+    pub uniform_warm_up: bool,
+    /// Whether the architecture follows its gradient itself, however large it is; else by Adam, which keeps little but its sign.
+    #[serde(default)]
+    pub plain_steps: bool,
     /// Whether the architecture, where it breaks the target, gives way to the most probable one that meets it.
     pub project: bool,
 }
@@ -67,10 +77,14 @@ pub enum Preset {
     Planer,
     /// Cross-entropy only; mixtures in both stages.
     Par,
+    /// No paper's: PLANER's with what goes wrong where a search begins with trained weights mended. The architecture is trained
+    /// on held-out text, at a temperature that leaves a trained block alive in a mixture, after a warm-up that draws all options
+    /// alike, by steps that keep the size of the evidence.
+    Mended,
 }
 
 /// Every preset by its name.
-pub const PRESETS: &[(&str, Preset)] = &[("planer", Preset::Planer), ("par", Preset::Par)];
+pub const PRESETS: &[(&str, Preset)] = &[("planer", Preset::Planer), ("par", Preset::Par), ("mended", Preset::Mended)];
 
 impl SearchSettings {
     /// The protocol of a paper. What neither prints is the same in both: 20 rounds, as many epochs as PLANER's 40,000
@@ -93,10 +107,25 @@ impl SearchSettings {
             temperature_floor: 0.5,
             latency_weight: 1.0,
             baseline_share: 0.0,
+            held_out: false,
+            uniform_warm_up: false,
+            plain_steps: false,
             project: true,
         };
         match preset {
             Preset::Planer => planer,
+            Preset::Mended => Self {
+                arch_off: 0.2,
+                arch_share: 1.0,
+                arch_lr: 5.0,
+                temperature: 0.5,
+                annealing: 1.0,
+                baseline_share: 0.5,
+                held_out: true,
+                uniform_warm_up: true,
+                plain_steps: true,
+                ..planer
+            },
             Preset::Par => Self {
                 arch_off: 0.25,
                 arch_weight_decay: 5e-4,

@@ -2,13 +2,14 @@
 
 use super::latency::{CostTable, Target};
 use super::settings::{Cost, SearchSettings};
+use super::snapshot;
 use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model, Registry, notation};
 use lathe_model::{SuperNet, folder};
 use lathe_train::checkpoint;
 use lathe_train::settings::{self, ModelEntry, Settings};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const SEARCH: &str = "search.json";
 
@@ -26,6 +27,8 @@ pub struct Task {
     pub training: Settings,
     /// How the architecture is searched.
     pub settings: SearchSettings,
+    /// Checkpoints of a super net of these slots whose weights all options begin with.
+    pub options: Option<PathBuf>,
 }
 
 impl Task {
@@ -54,6 +57,9 @@ impl Task {
 
     /// Gives the baseline's options the weights of the folder that training begins with, if it names one.
     pub(super) fn take_first_weights(&self, net: &mut SuperNet) -> Result<()> {
+        if let Some(checkpoints) = &self.options {
+            return snapshot::restore_weights(checkpoints, net);
+        }
         let init = &self.training.init;
         if init.is_empty() {
             return Ok(());
@@ -80,6 +86,8 @@ struct TaskFile {
     baseline: String,
     table: CostTable,
     search: SearchSettings,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    options: Option<PathBuf>,
 }
 
 /// An error where no architecture meets the target.
@@ -126,6 +134,7 @@ pub fn write(task: &Task, folder: &Path) -> Result<()> {
         baseline: notation::print(&task.baseline),
         table: task.table.clone(),
         search: task.settings.clone(),
+        options: task.options.clone(),
     };
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     Ok(checkpoint::write_json(&folder.join(SEARCH), &file)?)
@@ -149,7 +158,7 @@ pub(super) fn read(folder: &Path, registry: &Registry) -> Result<Task> {
     }
     let baseline = notation::parse(&file.baseline, registry)?;
     let frame = spec.model(registry)?.frame;
-    Ok(Task { frame, slots, baseline, table: file.table, training, settings: file.search })
+    Ok(Task { frame, slots, baseline, table: file.table, training, settings: file.search, options: file.options })
 }
 
 #[cfg(test)]
@@ -173,6 +182,7 @@ mod tests {
             table: CostTable { slots: vec![vec![0.0; 4]; 2], fixed: 1.0, baseline: 1.0 },
             training: Settings::default(),
             settings: SearchSettings { baseline_share, ..SearchSettings::preset(Preset::Planer, None) },
+            options: None,
         };
         assert_eq!(task(0.0, "sf").first_alphas(), vec![vec![0.0; 4]; 2]);
         let first = task(0.5, "sf").first_alphas();

@@ -276,8 +276,9 @@ impl ProfileTable {
         parts.into_iter().filter(|part| !known.contains(&part.name)).collect()
     }
 
-    /// Bytes that a part adds to a model, and bytes that it takes only while it runs, which the next part takes over. In training a pass
-    /// leaves what the way back needs, so that all of it adds up; and the frame's logits are there beside the last block's buffers.
+    /// Bytes that a part adds to a model, and bytes that it takes only while it runs, which the next part takes over.
+    /// In training a pass leaves what the way back needs, so that all of it adds up; and the frame's logits are there
+    /// beside the last block's buffers.
     pub fn bytes_of(&self, entry: &Entry) -> (f64, f64) {
         let (held, peak) = (entry.held_bytes as f64, entry.peak_bytes as f64);
         if entry.name.block == FRAME || self.workload.mode == Mode::Train { (peak, 0.0) } else { (held, peak - held) }

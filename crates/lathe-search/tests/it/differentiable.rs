@@ -58,6 +58,7 @@ fn task(folder: &Path, slots: &[(&str, &[f64])], baseline: f64, target: Option<f
         table: CostTable { slots: slots.iter().map(|(_, costs)| costs.to_vec()).collect(), fixed: 0.0, baseline },
         training,
         settings,
+        options: None,
     }
 }
 

@@ -1,6 +1,6 @@
-//! Block-local distillation of a super net: every option of every slot learns to give the teacher's output of that slot for
-//! the teacher's input, all of them in one pass of the teacher. No option knows of another: what one becomes does not depend
-//! on which others there are.
+//! Block-local distillation of a super net: every option of every slot learns to give the teacher's output of that slot
+//! for the teacher's input, all of them in one pass of the teacher. No option knows of another: what one becomes does
+//! not depend on which others there are.
 
 use crate::checkpoint;
 use crate::gradient::{Part, gradient};
@@ -81,6 +81,12 @@ impl<'a> Work<'a> {
         let (width, expected) = (net.frame.d_model, how.teacher.model.frame.d_model);
         if width != expected {
             return Err(Error::setting("d_model", width, format!("{expected}, the teacher's")));
+        }
+        // Where a slot changes width or length, it has one option.
+        let first = net.model(&vec![0; slots]);
+        if let Some(model) = [&first, &how.teacher.model].into_iter().find(|model| !model.keeps_shape()) {
+            let found = lathe_core::shorten(&model.layers());
+            return Err(Error::setting("slots", found, "blocks that keep width and length"));
         }
         let settings = how.settings;
         let rows = (settings.batch / settings.accumulate) as usize;

@@ -1,7 +1,7 @@
 //! Which parts of a student learn from which parts of a teacher, and when.
 //!
-//! Layers are those of the reference implementations: a block that mixes tokens and what follows it per token. Layer 0 is
-//! the embedding. Hidden states are named by the slot that they enter, as [`lathe_model::taps`] has it.
+//! Layers are those of the reference implementations: a block that mixes tokens and what follows it per token. Layer 0
+//! is the embedding. Hidden states are named by the slot that they enter, as [`lathe_model::taps`] has it.
 
 use super::layers::{layer_ends, layer_pairs, maps, segments};
 use super::settings::{Distill, Transfer};
@@ -72,7 +72,8 @@ impl Plan {
         }
         let layers = layer_pairs(distill, n, m)?;
         let inside = distill.hidden > 0.0 || distill.attention_maps > 0.0 || distill.transfer()? == Transfer::Blocks;
-        for model in [&student.model, &teacher.model].into_iter().filter(|model| inside && !model.keeps_shape()) {
+        let mut models = [&student.model, &teacher.model].into_iter();
+        if let Some(model) = models.find(|model| inside && !model.keeps_shape()) {
             let found = format!("blocks that change width or length ({})", lathe_core::shorten(&model.layers()));
             let expected = "terms of outputs alone: no hidden states, no attention maps, no blocks by themselves";
             return Err(Error::setting("student, teacher", found, expected));
@@ -216,7 +217,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    /// A plan of three layers of two slots with one parameter each, after two of the embedding and before one of the top.
+    /// A plan of three layers of two slots with one parameter each, after two of the embedding and before one of the
+    /// top.
     fn plan(earlier: f64) -> Plan {
         let stage = |first, steps, layer: usize| Stage {
             first,

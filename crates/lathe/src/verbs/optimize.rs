@@ -67,6 +67,9 @@ pub struct Optimize {
     /// Who proposes architectures, all at equal cost: a list [default: all]
     #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true)]
     proposers: String,
+    /// Audit the scores of single blocks with so many random architectures, assembled and recovered a little
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    audit: usize,
     #[command(flatten)]
     workload: WorkloadArgs,
     /// Steps of the last recovery, or of each training from scratch [default: as many as the budget has room for]
@@ -162,7 +165,7 @@ impl Action for Optimize {
             train_precision: self.train_precision.map(|precision| precision.to_string()),
             seed: self.seed,
         };
-        let request = Request { asked, outside: self.outside, out: self.out, command: command() };
+        let request = Request { asked, outside: self.outside, audit: self.audit, out: self.out, command: command() };
         let found = screen::job(|context, watch| optimize::run(context, &request, watch))?;
         if json { output::json(&found) } else { output::text(&Shown(&found).to_string()) }
     }

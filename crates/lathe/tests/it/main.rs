@@ -8,6 +8,7 @@ mod differentiable;
 mod distill;
 mod families;
 mod forward;
+mod from_scratch;
 mod gguf;
 mod optimize;
 mod proxies;

@@ -192,22 +192,16 @@ impl OptimizeJob {
             slots: self.slots.clone(),
             baseline: self.baseline.blocks.clone(),
             table: self.costs(table)?,
-            // A super net that learns from scratch learns late what attention is good for, later than a run as short as
-            // these lasts. So it begins with the trained baseline, whose blocks are also the most probable at first.
+            // As the papers do: fresh weights, and options that are equal at first.
             training: Settings {
                 steps: share_of(self.plan.steps, SEARCH_SHARE),
-                init: self.out.join(BASELINE).display().to_string(),
                 lr: SEARCH_RATE * self.plan.lr,
                 balance: 0.0,
                 ..self.training(Path::new(""))
             },
             // The papers' rate moves the architecture little in so few steps.
-            settings: SearchSettings {
-                arch_lr: 0.1,
-                arch_off: 0.2,
-                baseline_share: 0.5,
-                ..SearchSettings::preset(Preset::Planer, Some(ratio))
-            },
+            settings: SearchSettings { arch_lr: 0.1, ..SearchSettings::preset(Preset::Planer, Some(ratio)) },
+            options: None,
         })
     }
 

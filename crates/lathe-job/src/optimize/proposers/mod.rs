@@ -4,6 +4,7 @@
 //! To add one, write its file and add it to [`PROPOSERS`].
 
 mod blockwise;
+mod differentiable;
 mod evolution;
 mod fewer_layers;
 mod influence;
@@ -14,9 +15,12 @@ use super::architecture::Architecture;
 use super::menu::{Limits, Menu};
 use super::text::{Assembled, Samples};
 use crate::{Error, Result, Watch};
+use lathe_core::Registry;
 use lathe_model::SuperNet;
+use lathe_train::settings::Settings;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 /// What proposers go by.
 pub struct Bench<'a> {
@@ -32,7 +36,21 @@ pub struct Bench<'a> {
     pub evaluations: usize,
     /// Of all that is random.
     pub seed: u64,
+    /// What searches that train work with.
+    pub training: SearchTraining<'a>,
     known: RefCell<HashMap<Vec<usize>, f64>>,
+}
+
+/// What searches that train work with.
+pub struct SearchTraining<'a> {
+    /// How weights are trained, and on what: a folder of tokens, those to choose by among them.
+    pub settings: Settings,
+    /// Checkpoints of the distilled options.
+    pub options: PathBuf,
+    /// Where searches are kept.
+    pub folder: PathBuf,
+    /// The blocks and backbones there are.
+    pub registry: &'a Registry,
 }
 
 impl<'a> Bench<'a> {
@@ -43,8 +61,9 @@ impl<'a> Bench<'a> {
         samples: &'a Samples,
         influence: &'a [f64],
         (evaluations, seed): (usize, u64),
+        training: SearchTraining<'a>,
     ) -> Self {
-        Self { menu, net, samples, influence, evaluations, seed, known: RefCell::default() }
+        Self { menu, net, samples, influence, evaluations, seed, training, known: RefCell::default() }
     }
 
     /// Nats per token of a whole architecture: its options as they are assembled, and what its storages cost.
@@ -74,6 +93,10 @@ pub trait Proposer: Sync {
     fn key(&self) -> &'static str;
     /// One line for lists.
     fn about(&self) -> &'static str;
+    /// Whether it trains a super net, which takes much longer than evaluating.
+    fn trains(&self) -> bool {
+        false
+    }
     /// An architecture within limits; `None` where it knows none.
     fn propose(&self, bench: &Bench<'_>, limits: Limits, watch: Watch<'_>) -> Result<Option<Architecture>>;
 }
@@ -86,14 +109,19 @@ pub const PROPOSERS: &[&dyn Proposer] = &[
     &fewer_layers::FewerLayers,
     &narrower::Narrower,
     &random::Random,
+    &differentiable::MENDED,
+    &differentiable::PLANER,
+    &differentiable::PAR,
 ];
 
-/// The proposers of a list with commas; all of them where it is empty.
+/// The proposers of a list with commas, or `all`; those that train nothing where it is empty.
 pub fn proposers(list: &str) -> Result<Vec<&'static dyn Proposer>> {
-    if list.trim().is_empty() {
-        return Ok(PROPOSERS.to_vec());
+    match list.trim() {
+        "" => return Ok(PROPOSERS.iter().copied().filter(|one| !one.trains()).collect()),
+        "all" => return Ok(PROPOSERS.to_vec()),
+        _ => {}
     }
-    let names = || PROPOSERS.iter().map(|one| one.key()).collect::<Vec<_>>().join(", ");
+    let names = || format!("all, or of {}", PROPOSERS.iter().map(|one| one.key()).collect::<Vec<_>>().join(", "));
     let of = |name: &str| {
         let found = PROPOSERS.iter().copied().find(|one| one.key() == name.trim());
         found.ok_or_else(|| Error::setting("proposers", format!("`{}`", name.trim()), names()))

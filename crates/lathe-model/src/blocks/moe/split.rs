@@ -3,18 +3,21 @@
 //! Neurons that fire for the same inputs become one expert: a k-means with groups of equal size, on the weights by which
 //! neurons read, or on what they gave where somebody looked. The gate's column of an expert is the mean of its neurons'
 //! reading weights, or the linear fit of how much its neurons say. An expert writes as its neurons did: their weights are
-//! divided by what the gate gives to a chosen expert on average, so that with all experts chosen the mixture is the
-//! feed-forward. (To scale the chosen ones up to the expected sum of all would be right on average and farther away for
-//! each token.)
+//! divided by what the gate gives to a chosen expert on average, or by what least squares say, so that with all experts chosen
+//! and an equal gate the mixture is the feed-forward. (Chosen ones scaled up to the expected sum of all would be right on
+//! average and farther away for each token: in stories15M, 1 of 4 experts then misses by 3.8 times what the feed-forward adds,
+//! and as it is by 0.58.)
 
 use crate::blocks::ffn::{Dense, Flow};
 use crate::quantize::compensate::inverse_factor;
 use lathe_ops::gemm::{Mat, MatMut, gemm};
 use lathe_ops::moe::Routing;
 
-/// How far the gate's logits of a token deviate from each other at first. Experts are chosen by any difference; larger ones
-/// would make some of them louder than their neurons were.
-const SPREAD: f64 = 0.05;
+/// How far the gate's logits of a token deviate from each other at first. Experts are chosen by any difference; large ones
+/// make some experts louder than their neurons were, and small ones are forgotten in the first steps of training.
+const SPREAD: f64 = 0.3;
+/// The same where it is not known what enters: how large logits are is then a guess.
+const GUESSED_SPREAD: f64 = 0.1;
 /// The most rounds of the k-means.
 const ROUNDS: usize = 30;
 
@@ -43,9 +46,10 @@ pub(super) fn split(dense: &Dense, shape: Shape, flow: Option<&Flow>) -> Option<
         None => groups.iter().flat_map(|group| reading(dense, group)).collect(), // [E, D]
     };
     centre(&mut gate, d);
+    let spread = if flow.is_some() { SPREAD } else { GUESSED_SPREAD };
     let logits_size = size_of_logits(dense, &gate, flow);
     if logits_size > 0.0 {
-        gate.iter_mut().for_each(|x| *x = (f64::from(*x) * SPREAD / logits_size) as f32);
+        gate.iter_mut().for_each(|x| *x = (f64::from(*x) * spread / logits_size) as f32);
     }
     let (scale, bias) = match flow {
         Some(flow) => fitted_scale(dense, flow, shape, &groups, &gate),
@@ -81,12 +85,12 @@ pub(super) fn split(dense: &Dense, shape: Shape, flow: Option<&Flow>) -> Option<
     Some(made)
 }
 
-/// What a chosen expert's weight is on average, for logits that are spread as a normal distribution.
+/// What a chosen expert's weight is on average where it is not known what enters, for logits that are spread as a normal distribution.
 fn usual_weight(shape: Shape) -> f64 {
     if shape.renormalise {
         return 1.0 / shape.top_k as f64;
     }
-    let logit = |i: usize| SPREAD * normal_quantile((i as f64 + 0.5) / shape.experts as f64);
+    let logit = |i: usize| GUESSED_SPREAD * normal_quantile((i as f64 + 0.5) / shape.experts as f64);
     let all: Vec<f64> = (0..shape.experts).rev().map(|i| logit(i).exp()).collect();
     all[..shape.top_k].iter().sum::<f64>() / all.iter().sum::<f64>() / shape.top_k as f64
 }

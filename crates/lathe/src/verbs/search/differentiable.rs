@@ -109,6 +109,8 @@ const PROTOCOL: &str = "Protocol (over the preset's)";
 enum PresetName {
     Planer,
     Par,
+    /// Ours: PLANER's with what goes wrong from trained weights mended
+    Mended,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -217,6 +219,7 @@ impl Differentiable {
         let preset = match self.preset {
             PresetName::Planer => Preset::Planer,
             PresetName::Par => Preset::Par,
+            PresetName::Mended => Preset::Mended,
         };
         let ratio = self.target_latency.or(self.target_memory).map(Target::Ratio);
         let mut settings = SearchSettings::preset(preset, ratio.or(self.target_latency_us.map(Target::Absolute)));
