@@ -51,7 +51,8 @@ function expand(text) {
 function stack(layers, labels) {
   const kind = b => ({ s: "s", f: "f", m: "m" })[b[0]] || (b.startsWith("low_rank") ? "f" : "x");
   const label = b => labels ? b : (b === "-" ? "" : b[0]);
-  return '<span class="stack">' + expand(layers).map(b => `<i class="k-${kind(b)}" title="${b}">${label(b)}</i>`).join("") + "</span>";
+  const blocks = expand(layers), many = !labels && blocks.length > 24;
+  return `<span class="stack${many ? " many" : ""}">` + blocks.map(b => `<i class="k-${kind(b)}" title="${b}">${many ? "" : label(b)}</i>`).join("") + "</span>";
 }
 const tip = document.getElementById("tip");
 function hover(node, html, focus) {
@@ -76,7 +77,7 @@ const shapes = {
   ring: (g, x, y, r, fill) => el("circle", { cx: x, cy: y, r: r, fill: "var(--ground)", stroke: fill, "stroke-width": 2.5 }, g),
   triangle: (g, x, y, r, fill) => el("path", { d: `M${x} ${y - r * 1.2}L${x + r * 1.1} ${y + r * .8}L${x - r * 1.1} ${y + r * .8}Z`, fill: fill }, g),
 };
-// Places for the name of a point where no other name and no point is, beginning on its right.
+// Where the name of a point goes: beside it where no other name and no point is, else above it.
 function naming(points, [left, right, top, bottom]) {
   const taken = points.map(([x, y]) => [x - 6, x + 6, y - 6, y + 6]);
   return (x, y, text) => {
@@ -84,13 +85,16 @@ function naming(points, [left, right, top, bottom]) {
     const places = [[10, 4], [-10 - wide, 4], [-wide / 2, -11], [-wide / 2, 19], [10, -9], [10, 17], [-10 - wide, -9], [-10 - wide, 17]];
     const free = places.map(([dx, dy]) => [x + dx, x + dx + wide, y + dy - 9, y + dy + 3]).find(([a, b, c, d]) => a >= left && b <= right && c >= top && d <= bottom &&
       taken.every(t => b < t[0] || a > t[1] || d < t[2] || c > t[3]));
-    if (free) taken.push(free);
-    return free ? [free[0], free[3] - 3] : null;
+    if (!free) return [Math.max(left, Math.min(x - wide / 2, right - wide)), y - 11];
+    taken.push(free);
+    return [free[0], free[3] - 3];
   };
 }
 // series: [{points: [{x, y, html?, label?}], colour, radius, shape, line?, name}]; points with a label can be focused.
 function plot(parent, { xLabel, yLabel, series, zeroY, logX, logY }) {
-  const W = 460, H = 320, L = 52, R = 12, T = 12, B = 40;
+  // On a phone the drawing is smaller, and not its letters; names of series would not fit there.
+  const narrow = parent.clientWidth && parent.clientWidth < 420 && !series.some(s => s.name);
+  const W = narrow ? 330 : 460, H = narrow ? 270 : 320, L = 52, R = 12, T = 12, B = 40;
   const svg = el("svg", { viewBox: `0 0 ${W} ${H}`, role: "img" });
   parent.appendChild(svg);
   const all = series.flatMap(s => s.points).filter(p => isFinite(p.x) && isFinite(p.y));
@@ -105,10 +109,10 @@ function plot(parent, { xLabel, yLabel, series, zeroY, logX, logY }) {
     el("line", { x1: L, x2: W - R, y1: Y(t), y2: Y(t), class: "axis" }, svg);
     el("text", { x: L - 6, y: Y(t) + 4, "text-anchor": "end" }, svg).textContent = +t.toPrecision(4);
   }
-  const xt = logX ? [...new Set(all.map(p => p.x))].sort((a, b) => a - b) : ticks(x0, x1, 6);
+  const xt = logX ? [...new Set(all.map(p => p.x))].sort((a, b) => a - b) : ticks(x0, x1, narrow ? 4 : 6);
   for (const t of xt) el("text", { x: X(t), y: H - B + 16, "text-anchor": "middle" }, svg).textContent = +t.toPrecision(4);
   el("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle" }, svg).textContent = xLabel;
-  el("text", { x: 12, y: (T + H - B) / 2, transform: `rotate(-90 12 ${(T + H - B) / 2})`, "text-anchor": "middle" }, svg).textContent = yLabel;
+  el("text", { x: 10, y: (T + H - B) / 2, transform: `rotate(-90 10 ${(T + H - B) / 2})`, "text-anchor": "middle" }, svg).textContent = yLabel;
   const named = series.flatMap(s => s.points).filter(p => p.label);
   const name = naming(named.map(p => [X(p.x), Y(p.y)]), [L, W, 0, H - B]);
   for (const s of series) {

@@ -214,7 +214,7 @@ struct Shown<'a>(&'a Outcome);
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Outcome { baseline, found, test, .. } = self.0;
+        let Outcome { baseline, test, .. } = self.0;
         let mut rows = Table::new(&["", "ms", "faster", "bits/byte", "", "MB", "layers"], 1);
         let change = |bits: f64| format!("{:+.1} %", 100.0 * (bits / test.baseline.bits_per_byte - 1.0));
         let mb =
@@ -240,22 +240,16 @@ impl std::fmt::Display for Shown<'_> {
         }
         write!(f, "{rows}")?;
         let [low, high] = self.0.speedup_interval;
-        let missed = if self.0.target_met { "" } else { "; what was asked for was not reached" };
+        writeln!(f, "\n{BOLD}{}{BOLD:#}", optimize::verdict(self.0))?;
         writeln!(
             f,
-            "\n{BOLD}{:.2} times as fast{BOLD:#} [{low:.2}, {high:.2}], measured side by side{missed}",
-            self.0.speedup
-        )?;
-        let bits = 100.0 * (test.found.bits_per_byte / test.baseline.bits_per_byte - 1.0);
-        writeln!(
-            f,
-            "{bits:+.2} % bits per byte on text that was used for nothing else, found by {}",
+            "speed-up {:.2} [{low:.2}, {high:.2}], measured side by side; judged on text that was used for nothing else; found by {}",
+            self.0.speedup,
             self.0.from.join(", ")
         )?;
         if let (Some(kl), Some(same)) = (&self.0.kl, self.0.same_top) {
             writeln!(f, "the same most probable token at {:.1} % of the places; KL {:.4} nats", 100.0 * same, kl.mean)?;
         }
-        let _ = found;
         writeln!(f, "{DIM}{:.0} s; the report is {}{DIM:#}", self.0.seconds, self.0.report)
     }
 }
