@@ -74,6 +74,16 @@ pub struct Point {
     pub target: Option<f64>,
 }
 
+/// What architectures are made of.
+struct Library<'a> {
+    /// All options.
+    net: &'a SuperNet,
+    /// The model that they were derived from.
+    network: &'a Network,
+    /// Its loss on the tokens that are scored.
+    loss: f64,
+}
+
 /// Everything that was decided on the way.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Decided {
@@ -124,7 +134,8 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     };
 
     watch(stage(5, "propose architectures, recover them, keep the best"));
-    let decided = job.decide(&menu, &net, &network, original_ms, target_ms, watch)?;
+    let decided =
+        job.decide(&menu, &Library { net: &net, network: &network, loss: scores.loss }, original_ms, target_ms, watch)?;
 
     watch(stage(6, "store weights, and train the original on as a control"));
     let made: Vec<PathBuf> =
@@ -200,7 +211,7 @@ fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch<'_>) -> Re
         vocabulary::carry_token_ids(&given, &baseline, None)?;
     }
     let (teacher, network, tokenizer) = match asked.levers.contains(&Lever::Vocab) {
-        true => shrink(whole, tokenizer, &text, (&baseline, out), watch)?,
+        true => shrink(context, whole, tokenizer, &text, (&baseline, out), watch)?,
         false => (baseline, whole, tokenizer),
     };
     let mut network = network;
@@ -239,6 +250,7 @@ fn begin(out: &Path) -> Result<()> {
 
 /// The model without tokens that the text to learn never uses.
 fn shrink(
+    context: &Context<'_>,
     network: Network,
     tokenizer: Tokenizer,
     text: &Text,
@@ -247,7 +259,7 @@ fn shrink(
 ) -> Result<(PathBuf, Network, Tokenizer)> {
     let folder = out.join(VOCAB);
     if folder.join("config.json").exists() {
-        let network = folder::load_as(&folder, folder::load_model(&folder, &lathe_model::REGISTRY)?)?;
+        let network = folder::load(&folder, context.registry)?;
         return Ok((folder.clone(), network, Tokenizer::load(&folder)?));
     }
     let can = matches!(tokenizer, Tokenizer::Hf(_)) && network.model.frame.cutoffs.is_empty();
@@ -395,12 +407,12 @@ impl Job<'_> {
     fn decide(
         &self,
         menu: &Menu,
-        net: &SuperNet,
-        network: &Network,
+        library: &Library<'_>,
         original_ms: f64,
         target_ms: f64,
         watch: Watch<'_>,
     ) -> Result<Decided> {
+        let Library { net, network, loss } = *library;
         let path = self.path("decided.json");
         if path.exists() {
             return read_json(&path);
@@ -418,7 +430,7 @@ impl Job<'_> {
 
         // What bits and tokens alone give.
         let own = vec![0; slots];
-        let bits = self.bits_alone(menu, bytes);
+        let bits = self.bits_alone(menu, loss, bytes);
         let ladder: Vec<f64> = match (&bits, asked.max_loss) {
             (bits, Some(_)) => {
                 let start = bits.as_ref().map_or(1e3 * original_ms, |bits| menu.estimate_us(bits));
@@ -530,19 +542,15 @@ impl Job<'_> {
     }
 
     /// The fastest model with every block whose bits cost next to nothing.
-    fn bits_alone(&self, menu: &Menu, bytes: f64) -> Option<Architecture> {
+    fn bits_alone(&self, menu: &Menu, loss: f64, bytes: f64) -> Option<Architecture> {
         let own = vec![0; menu.slots()];
-        let may_cost = BITS_MAY_COST * self.scoring_loss(menu);
+        let may_cost = BITS_MAY_COST * loss;
         let slowest = menu.estimate_us(&Architecture::own(menu.slots()));
         let steps = 60;
         (1..=steps).find_map(|i| {
             let us = slowest * f64::from(i) / f64::from(steps);
             menu.stored(&own, Limits { us, bytes }).filter(|found| menu.lost_by_storage(found) <= may_cost)
         })
-    }
-
-    fn scoring_loss(&self, _menu: &Menu) -> f64 {
-        read_json::<super::scores::Scores>(&self.path("scores.json")).map_or(1.0, |scores| scores.loss)
     }
 
     /// An architecture, measured whole, and its weights as they are assembled. Where it takes longer than the table said, a

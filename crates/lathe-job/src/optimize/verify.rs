@@ -223,7 +223,7 @@ impl Job<'_> {
         let architecture = &candidate.architecture;
         let slots = menu.slots();
         let mut levers = Vec::new();
-        let original_bits = self.original_bits(watch)?;
+        let original_bits = self.original_bits()?;
         levers.push(Lever { name: "original".into(), latency_ms: original_ms, bits_per_byte: original_bits });
         let bits_of = |loss: f64| self.judging.bits_per_byte(loss);
         let own_loss = self.judging.loss(&self.base_network()?);
@@ -251,7 +251,7 @@ impl Job<'_> {
     }
 
     /// Bits per byte of the original on the text to choose by.
-    fn original_bits(&self, _: Watch<'_>) -> Result<f64> {
+    fn original_bits(&self) -> Result<f64> {
         let tokenizer = lathe_train::data::Tokenizer::load(&self.path(BASELINE))?;
         let tokens = self.plan.amounts.judge_tokens;
         let samples = self.text.samples(self.text.parts.choose, &tokenizer, &self.original.frame, tokens)?;

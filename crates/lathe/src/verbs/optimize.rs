@@ -107,6 +107,9 @@ struct FromScratch {
     /// bytes, bpe:N, word:N or a tokenizer.json [default: the model's, else bytes]
     #[arg(long, requires = "from_scratch")]
     tokenizer: Option<String>,
+    /// A text that nothing is chosen by, to judge both models on [default: other stories of the built-in language]
+    #[arg(long, value_name = "FILE", requires = "from_scratch")]
+    test: Option<String>,
     /// Folder of the model, trained already just as here: by another job, or by `lathe train`
     #[arg(long, value_name = "DIR", requires = "from_scratch")]
     baseline: Option<PathBuf>,
@@ -194,8 +197,9 @@ impl Optimize {
             inherit: of.inherit,
             seed: self.seed,
         };
-        let (baseline, compare, repeat, out) = (of.baseline, of.compare, of.repeat, self.out);
-        let request = from_scratch::Request { asked, baseline, compare, repeat, out, command: command() };
+        let (baseline, test, compare, repeat) = (of.baseline, of.test, of.compare, of.repeat);
+        let request =
+            from_scratch::Request { asked, baseline, test, compare, repeat, out: self.out, command: command() };
         screen::job(|context, watch| from_scratch::run(context, &request, watch))
     }
 }
@@ -291,6 +295,10 @@ impl std::fmt::Display for Scratch<'_> {
                     "both from scratch"
                 }
             )?;
+        }
+        if let Some(test) = &self.0.test {
+            let change = 100.0 * (test.found.bits_per_byte / test.baseline.bits_per_byte - 1.0);
+            writeln!(f, "{change:+.2} % on {}, which nothing was chosen by", test.data)?;
         }
         if let Some(repeated) = &self.0.repeated {
             writeln!(f, "{repeated}")?;

@@ -67,6 +67,10 @@ fn a_job_ends_with_two_models_and_a_report() {
         assert!(folder.join("config.json").exists() && folder.join("model.safetensors").exists());
     }
     assert_eq!(found["baseline"]["layers"], "(sf)x2");
+    for side in ["baseline", "found"] {
+        let (test, valid) = (&found["test"][side]["loss"], &found[side]["valid"]["loss"]);
+        assert!(test.as_f64() > Some(0.0) && test != valid, "judged on other text than it was chosen by: {found}");
+    }
     let (baseline, faster) = (&found["baseline"]["latency_ms"], &found["found"]["latency_ms"]);
     let ratio = baseline.as_f64().expect("a number") / faster.as_f64().expect("a number");
     let speedup = found["speedup"].as_f64().expect("a number");

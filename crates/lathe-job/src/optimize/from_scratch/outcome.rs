@@ -4,12 +4,13 @@ use super::race::{Chosen, Runner};
 use super::repeat::Repeated;
 use super::request::Request;
 use super::rivals::Compared;
-use super::stages::{BASELINE, COMPARED, OptimizeJob};
+use super::stages::{BASELINE, COMPARED, FOUND, OptimizeJob};
+use crate::input::{read_json, write_json};
 use crate::pages::from_scratch::Page;
-use crate::{Context, Event, Result, Watch};
+use crate::{Context, Event, Result, Watch, evaluate};
 use lathe_train::evaluate::Evaluation;
 use lathe_train::run;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// What an optimisation returns.
@@ -19,6 +20,9 @@ pub struct Outcome {
     pub baseline: Side,
     /// The faster one.
     pub found: Side,
+    /// Both on a text that nothing was chosen by, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<Test>,
     /// How many times as fast it is, measured side by side.
     pub speedup: f64,
     /// 95 % interval.
@@ -47,6 +51,36 @@ pub struct Outcome {
     pub seconds: f64,
     /// The file of the report.
     pub report: String,
+}
+
+/// Both models on a text.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Test {
+    pub data: String,
+    pub baseline: Evaluation,
+    pub found: Evaluation,
+}
+
+impl OptimizeJob {
+    /// Judges both models on a text that nothing was chosen by.
+    fn test(&self, data: &str, watch: Watch<'_>) -> Result<Test> {
+        let path = self.out.join("test.json");
+        if path.exists() {
+            let known: Test = read_json(&path)?;
+            if known.data == data {
+                return Ok(known);
+            }
+        }
+        let mut judge = |name: &str| -> Result<Evaluation> {
+            let request =
+                evaluate::Request { folder: self.out.join(name), data: data.into(), ..evaluate::Request::default() };
+            Ok(evaluate::run(&self.registry, &request, watch)?.evaluation)
+        };
+        let test = Test { data: data.into(), baseline: judge(BASELINE)?, found: judge(FOUND)? };
+        write_json(&path, &test)?;
+        Ok(test)
+    }
 }
 
 /// A model, trained and measured.
@@ -119,6 +153,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     watch(stage(5, "measure both side by side, and report".into()));
     let measured = job.measure(watch)?;
     let compared = job.compare(&rivals, watch)?;
+    let test = request.test().map(|data| job.test(data, watch)).transpose()?;
     let report = request.out.join("report.html");
     Page {
         job: &job,
@@ -139,6 +174,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     Ok(Outcome {
         baseline: Side { layers: job.baseline.layers(), latency_ms: pair.first_ms.median, valid: baseline.valid },
         found: Side { layers, latency_ms: pair.second_ms.median, valid: trained.valid },
+        test,
         speedup: pair.speedup,
         speedup_interval: pair.interval,
         target,

@@ -23,6 +23,8 @@ pub struct Request {
     pub baseline: Option<PathBuf>,
     /// Whether other ways are trained too.
     pub compare: bool,
+    /// A text that nothing is chosen by, to judge both models on; of the built-in language, other stories without it.
+    pub test: Option<String>,
     /// Seeds that the baseline and what was found are trained with.
     pub repeat: u32,
     /// Folder of the job.
@@ -31,7 +33,16 @@ pub struct Request {
     pub command: String,
 }
 
+/// Stories of the built-in language that no job learns or validates on, unless it is asked to.
+const OTHER_STORIES: &str = "builtin:0.5:7919";
+
 impl Request {
+    /// The text that both models are judged on in the end, if there is one.
+    pub(super) fn test(&self) -> Option<&str> {
+        let builtin = self.asked.data.starts_with("builtin");
+        self.test.as_deref().or(builtin.then_some(OTHER_STORIES))
+    }
+
     /// The plan of the folder, or a new one.
     pub(super) fn plan(&self, context: &Context<'_>, watch: Watch<'_>) -> Result<OptimizePlan> {
         let asked = &self.asked;
