@@ -1,9 +1,9 @@
 //! A recovered model as it is given: its weights stored, by what flows through them.
 
+use super::decide::Point;
 use super::job::Job;
 use super::menu::Menu;
 use super::scores::rounding;
-use super::stages::Point;
 use crate::quantize::choose_activations;
 use crate::{Event, Result, Watch};
 use lathe_model::quantize::{self, Tuning};

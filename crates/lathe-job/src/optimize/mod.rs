@@ -26,6 +26,7 @@
 
 pub mod architecture;
 mod audit;
+mod decide;
 mod finish;
 mod first_training;
 pub mod from_scratch;
@@ -33,6 +34,7 @@ mod job;
 mod levers;
 mod library;
 mod menu;
+mod open;
 mod outcome;
 pub(crate) mod pair;
 mod plan;

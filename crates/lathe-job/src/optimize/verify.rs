@@ -2,11 +2,12 @@
 
 use super::architecture::Architecture;
 use super::audit::Audit;
+use super::decide::Decided;
 use super::job::{BASELINE, Job};
 use super::menu::Menu;
 use super::outcome::{Control, FrontierPoint, Lever, Outcome, Proposed, Quality, Side, Tested};
 use super::scores::Scores;
-use super::stages::{Decided, Request};
+use super::stages::Request;
 use crate::compare::models::{Request as Comparing, Side as Compared};
 use crate::compare::quality;
 use crate::evaluate;

@@ -1,0 +1,278 @@
+//! Proposes architectures within limits, recovers them and decides which models are given.
+
+use super::architecture::Architecture;
+use super::job::{Candidate, Job};
+use super::menu::{Limits, Menu};
+use super::plan::Target;
+use super::proposers::{self, Bench, SearchTraining};
+use super::recover::Recipe;
+use crate::input::{read_json, write_json};
+use crate::{Error, Event, Result, Watch};
+use lathe_model::{Network, SuperNet, folder};
+use lathe_train::settings::Settings;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What the bits of the model that only has fewer of them may cost, as a share of the loss.
+const BITS_MAY_COST: f64 = 0.005;
+/// Architectures that are faster than asked for by less than this are good enough.
+const CLOSE: f64 = 0.95;
+/// Latencies that are tried where the most loss is given, as shares of what bits alone reach.
+pub(super) const LADDER: [f64; 5] = [0.85, 0.7, 0.58, 0.48, 0.4];
+
+/// A model of the frontier before it is finished.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Point {
+    /// Its folder's name.
+    pub name: String,
+    /// What was recovered.
+    pub candidate: Candidate,
+    /// The latency asked for, as a share of the original's.
+    pub target: Option<f64>,
+}
+
+/// Everything that was decided on the way.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Decided {
+    /// Milliseconds of the original while architectures were measured.
+    pub original_ms: f64,
+    /// The latency asked for, as a share of the original's.
+    pub target: Option<f64>,
+    /// Ways to recover, each with its loss.
+    pub recipes: Vec<(Recipe, f64)>,
+    /// The best of them.
+    pub recipe: Recipe,
+    /// Candidates for the main target, the winner first.
+    pub candidates: Vec<Candidate>,
+    /// The models to finish; the asked-for one first.
+    pub points: Vec<Point>,
+}
+
+/// What architectures are made of.
+pub(super) struct Library<'a> {
+    /// All options.
+    pub net: &'a SuperNet,
+    /// The model that they were derived from.
+    pub network: &'a Network,
+    /// Its loss on the tokens that are scored.
+    pub loss: f64,
+}
+
+impl Job<'_> {
+    /// Says what to expect before the long part begins.
+    pub(super) fn expect(&self, menu: &Menu, original_ms: f64, watch: Watch<'_>) {
+        let ratio = |architecture: &Architecture| 1e3 * original_ms / menu.estimate_us(architecture);
+        let slots = menu.slots();
+        let last = menu.choices.storages.len() - 1;
+        let smallest =
+            |storage| Architecture { storages: vec![storage; slots], frame: storage, ..Architecture::own(slots) };
+        let bits = (0..=last).map(|storage| ratio(&smallest(storage))).fold(0.0, f64::max);
+        let plan = &self.plan;
+        watch(Event::Message(format!(
+            "within reach by the table: {bits:.1} times as fast with every block{}, {:.1} times with the least of everything; \
+             about {:.0} minutes from here",
+            if self.base == self.original { "" } else { " and the tokens that the text uses" },
+            ratio(&menu.cheapest()),
+            0.9 * plan.asked.budget
+        )));
+    }
+
+    /// Proposes, recovers and chooses.
+    pub(super) fn decide(
+        &self,
+        menu: &Menu,
+        library: &Library<'_>,
+        original_ms: f64,
+        target_ms: f64,
+        watch: Watch<'_>,
+    ) -> Result<Decided> {
+        let Library { net, network, loss } = *library;
+        let path = self.path("decided.json");
+        if path.exists() {
+            return read_json(&path);
+        }
+        let asked = &self.plan.asked;
+        let bytes = asked.target_memory_mb.map_or(f64::INFINITY, |mb| mb * f64::from(1 << 20));
+        let influence = self.influence(network);
+        let amounts = (self.plan.amounts.evaluations, u64::from(asked.seed));
+        let proposers = proposers::proposers(&asked.proposers.join(","))?;
+        let training = self.search_training(proposers.iter().any(|one| one.trains()), watch)?;
+        let bench = Bench::new(menu, net, &self.judging, &influence, amounts, training);
+        let limits = |us: f64| Limits { us, bytes };
+        let slots = menu.slots();
+        let mut points = Vec::new();
+
+        // What bits and tokens alone give.
+        let own = vec![0; slots];
+        let bits = self.bits_alone(menu, loss, bytes);
+        let ladder: Vec<f64> = match (&bits, asked.max_loss) {
+            (bits, Some(_)) => {
+                let start = bits.as_ref().map_or(1e3 * original_ms, |bits| menu.estimate_us(bits));
+                LADDER.iter().map(|share| share * start).collect()
+            }
+            (_, None) if target_ms.is_finite() => std::iter::once(1e3 * target_ms)
+                .chain(asked.frontier.iter().map(|share| share * 1e3 * original_ms))
+                .collect(),
+            _ => vec![f64::INFINITY],
+        };
+        let ladder: Vec<f64> =
+            ladder.into_iter().filter(|&us| self.check_limit(menu, us, original_ms).is_ok()).collect();
+
+        let mut recipes = Vec::new();
+        let mut recipe = Recipe::Teacher;
+        let mut candidates = Vec::new();
+        let most = asked.max_loss.map(|per_cent| (1.0 + per_cent / 100.0) * self.judging.loss(network));
+        for (i, &us) in ladder.iter().enumerate() {
+            let mut list: Vec<Candidate> = Vec::new();
+            // The main target is everybody's; all others are the winner's.
+            let who: Vec<_> = match (i, candidates.first()) {
+                (0, _) | (_, None) => proposers.clone(),
+                (_, Some(best)) => proposers.iter().copied().filter(|one| best_of(best, one.key())).collect(),
+            };
+            for proposer in who {
+                watch(Event::Part(format!("{}: {}", proposer.key(), proposer.about())));
+                let Some(found) = proposer.propose(&bench, limits(us), watch)? else { continue };
+                if let Some(known) = list.iter_mut().find(|one| one.architecture.options == found.options) {
+                    known.from.push(proposer.key().into());
+                    continue;
+                }
+                let name = if i == 0 { proposer.key().to_string() } else { format!("{}-{}", proposer.key(), i + 1) };
+                list.push(self.candidate(name, proposer.key(), found, (&bench, us, original_ms), watch)?);
+            }
+            if list.is_empty() {
+                continue;
+            }
+            if i == 0 && list.iter().any(|one| !one.architecture.is_whole()) {
+                let first = list.iter().find(|one| !one.architecture.is_whole()).expect("just seen");
+                (recipe, recipes) = self.recipe(first, watch)?;
+            }
+            let target = us.is_finite().then(|| us / 1e3 / original_ms);
+            let best = if i == 0 {
+                candidates = self.halve(list, recipe, watch)?;
+                candidates[0].clone()
+            } else {
+                let best = list.into_iter().min_by(|a, b| a.assembled.total_cmp(&b.assembled)).expect("not empty");
+                self.recover(best, recipe, watch)?
+            };
+            let expected = self.expected(&best);
+            let name = if i == 0 { "found".to_string() } else { format!("at-{:.2}", us / 1e3 / original_ms) };
+            points.push(Point { name, candidate: best, target });
+            if most.is_some_and(|most| expected > most) {
+                break;
+            }
+        }
+        if let Some(bits) = bits.filter(|_| menu.choices.storages.len() > 1) {
+            let candidate = self.candidate("bits".into(), "bits", bits, (&bench, f64::INFINITY, original_ms), watch)?;
+            points.push(Point { name: "bits".into(), candidate, target: None });
+        }
+        if self.base != self.original {
+            let own = Architecture { options: own, ..Architecture::own(slots) };
+            let candidate =
+                self.candidate("vocab".into(), "vocab", own, (&bench, f64::INFINITY, original_ms), watch)?;
+            points.push(Point { name: "vocab".into(), candidate, target: None });
+        }
+        if let Some(most) = most {
+            // The fastest within the loss first; without one, the best.
+            let fits = |point: &Point| self.expected(&point.candidate) <= most;
+            points.sort_by(|a, b| {
+                let key = |point: &Point| if fits(point) { point.candidate.measured } else { f64::INFINITY };
+                let loss = |point: &Point| self.expected(&point.candidate);
+                key(a).total_cmp(&key(b)).then(loss(a).total_cmp(&loss(b)))
+            });
+            for (i, point) in points.iter_mut().enumerate() {
+                match (i, point.name.as_str()) {
+                    (0, _) => point.name = "found".into(),
+                    (_, "found") => point.name = format!("at-{:.2}", point.candidate.measured),
+                    _ => {}
+                }
+            }
+        }
+        if points.is_empty() {
+            return Err(Error::data("proposers", "no architecture within the limits", "limits that one meets"));
+        }
+        let target = match asked.target()? {
+            Target::None => None,
+            target => Some(target.ms(original_ms) / original_ms),
+        };
+        let decided = Decided { original_ms, target, recipes, recipe, candidates, points };
+        write_json(&path, &decided)?;
+        Ok(decided)
+    }
+
+    /// What searches that train work with.
+    fn search_training(&self, wanted: bool, watch: Watch<'_>) -> Result<SearchTraining<'_>> {
+        let tokens = self.path("search_tokens");
+        if wanted {
+            self.text.learn_and_choose(&self.tokenizer, &tokens, watch)?;
+        }
+        let data = tokens.display().to_string();
+        let settings = self.training(Path::new(""), 2 * self.plan.amounts.first_steps);
+        Ok(SearchTraining {
+            settings: Settings { data, balance: 0.0, ..settings },
+            options: self.path("options").join("checkpoints"),
+            folder: self.path("searches"),
+            registry: self.context.registry,
+        })
+    }
+
+    /// The fastest model with every block whose bits cost next to nothing.
+    fn bits_alone(&self, menu: &Menu, loss: f64, bytes: f64) -> Option<Architecture> {
+        let own = vec![0; menu.slots()];
+        let may_cost = BITS_MAY_COST * loss;
+        let slowest = menu.estimate_us(&Architecture::own(menu.slots()));
+        let steps = 60;
+        (1..=steps).find_map(|i| {
+            let us = slowest * f64::from(i) / f64::from(steps);
+            menu.stored(&own, Limits { us, bytes }).filter(|found| menu.lost_by_storage(found) <= may_cost)
+        })
+    }
+
+    /// An architecture, measured whole, and its weights as they are assembled. Where it takes longer than the table said, a
+    /// tighter limit is set, and the same proposal is stored in fewer bits if that is enough.
+    fn candidate(
+        &self,
+        name: String,
+        from: &str,
+        architecture: Architecture,
+        (bench, us, original_ms): (&Bench<'_>, f64, f64),
+        watch: Watch<'_>,
+    ) -> Result<Candidate> {
+        let (menu, limit) = (bench.menu, us / 1e3 / original_ms);
+        let mut architecture = architecture;
+        let (mut measured, _) = self.measure(&menu.choices, &architecture)?;
+        let estimated = menu.estimate_us(&architecture) / 1e3 / original_ms;
+        if measured > limit {
+            let tighter = Limits { us: CLOSE.min(limit / measured) * us, bytes: f64::INFINITY };
+            if let Some(other) = menu.stored(&architecture.options, tighter) {
+                (measured, _) = self.measure(&menu.choices, &other)?;
+                architecture = other;
+            }
+        }
+        let layers = menu.choices.model(&architecture).layers();
+        watch(Event::Note(&layers));
+        let folder = self.path("recover").join(&name).join("assembled");
+        if !folder.join("config.json").exists() {
+            folder::save(&menu.choices.network(&architecture, bench.net)?, &folder)?;
+            self.tokenizer.save(&folder)?;
+        }
+        let lost_by_storage = menu.lost_by_storage(&architecture);
+        let assembled = bench.loss(&architecture) - lost_by_storage;
+        let (from, rounds) = (vec![from.to_string()], Vec::new());
+        Ok(Candidate {
+            name,
+            from,
+            architecture,
+            layers,
+            estimated,
+            measured,
+            assembled,
+            lost_by_storage,
+            rounds,
+            folder,
+        })
+    }
+}
+
+fn best_of(best: &Candidate, key: &str) -> bool {
+    best.from.iter().any(|from| from == key)
+}

@@ -1,0 +1,261 @@
+//! A job is opened: the model is read, the text is cut, tokens that it never uses are left out, and what is done is decided.
+
+use super::architecture::Choices;
+use super::first_training;
+use super::job::{BASELINE, Job, VOCAB};
+use super::levers::Lever;
+use super::library;
+use super::plan::{Amounts, Asked, Measures, Plan};
+use super::proposers::{self};
+use super::stages::Request;
+use super::text::Text;
+use crate::input::{self, read_json, write_json};
+use crate::prune::vocabulary;
+use crate::{Context, Error, Event, Result, Watch, identity};
+use lathe_core::{Model, Setting};
+use lathe_model::{Network, Precision, WeightStorage, folder};
+use lathe_search::profile::median;
+use lathe_search::workload::{Mode, Workload};
+use lathe_train::data::{Tokenizer, Tokens};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// What a job decided at its start.
+const PLAN: &str = "plan.json";
+/// What says that a folder is a job's, before it has a plan.
+const BEGUN: &str = ".lathe";
+/// The longest sequence of a training step.
+const LONGEST: u32 = 256;
+/// Logits of the text that scores are taken on, at the most.
+const LOGITS: u64 = 1 << 28;
+/// Weights are stored as one of these, where bits may be changed.
+const STORAGES: [&str; 4] = ["f32", "bf16", "int8", "int4_g32"];
+/// What fewer tokens may cost, as a share of the bits per byte of so many tokens of the text to choose by.
+const VOCAB_MAY_COST: f64 = 0.003;
+const VOCAB_TOKENS: u64 = 1 << 14;
+/// The share of the budget that judging one model may take.
+const REPORTING: f64 = 0.015;
+/// Opens a job: a new one, or that of the folder.
+pub(super) fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch<'_>) -> Result<(Job<'a>, Network)> {
+    let (asked, out) = (&request.asked, &request.out);
+    let known: Option<Plan> = match out.join(PLAN).exists() {
+        true => Some(read_json(&out.join(PLAN))?),
+        false => None,
+    };
+    if let Some(plan) = &known
+        && let Some(differs) = identity::difference(&plan.asked, asked)
+    {
+        let found = format!("a job with other settings ({differs})");
+        return Err(Error::setting(
+            format!("out {}", out.display()),
+            found,
+            "a new folder, or the settings that it began with",
+        ));
+    }
+    asked.target()?;
+    proposers::proposers(&asked.proposers.join(","))?;
+    let mut text = Text::open(&asked.data, asked.valid.as_deref())?;
+    let place = || format!("out {}", out.display());
+    if known.is_none() && !folder::is_free(out)? && !out.join(BEGUN).exists() {
+        return Err(Error::setting(place(), "other files", "a new or empty folder"));
+    }
+    let given = match input::trained(&asked.model) {
+        Ok(given) => given,
+        Err(error) => {
+            if input::spec(&asked.model, context.registry).is_err() {
+                return Err(error);
+            }
+            watch(Event::Message(format!("{} has no weights: it is trained first", asked.model)));
+            begin(out)?;
+            first_training::train(context, asked, &text, step_seconds, out, watch)?
+        }
+    };
+    let original = folder::load_model(&given, context.registry)?;
+    if !(original.frame.backbone.causal() && original.frame.has_head()) {
+        let found = format!("`{}`, which does not predict the next token", original.frame.backbone.key());
+        return Err(Error::setting("model", found, "a decoder with an output layer"));
+    }
+    asked.workload.model(&original)?; // its lengths are checked before anything is done
+    let tokenizer = Tokenizer::load(&given)?;
+    crate::evaluate::check_tokenizer(&tokenizer, &original, &given)?;
+    begin(out)?;
+    let baseline = out.join(BASELINE);
+    let whole = folder::load(&given, context.registry)?;
+    if !baseline.join("config.json").exists() {
+        folder::save(&whole, &baseline)?;
+        tokenizer.save(&baseline)?;
+        vocabulary::carry_token_ids(&given, &baseline, None)?;
+    }
+    let (teacher, network, tokenizer) = match asked.levers.contains(&Lever::Vocab) {
+        true => shrink(context, whole, tokenizer, &text, (&baseline, out), watch)?,
+        false => (baseline, whole, tokenizer),
+    };
+    let mut network = network;
+    network.set_storage(&lathe_ops::storage::F32);
+    let tokens = text.learn(&tokenizer, &out.join("tokens"), watch)?;
+    let base = network.model.clone();
+    let plan = match known {
+        Some(plan) => plan,
+        None => decide_plan(asked, &mut text, &network, &tokens, context, watch)?,
+    };
+    text.parts = plan.parts.clone();
+    if tokens.len() <= u64::from(plan.seq) * u64::from(asked.train_batch) {
+        let expected =
+            format!("at least {}, a training step of {} sequences", plan.seq * asked.train_batch, asked.train_batch);
+        return Err(Error::data(&asked.data, format!("{} tokens to learn", tokens.len()), expected));
+    }
+    let part = text.parts.choose;
+    let most = (LOGITS / u64::from(base.frame.vocab)).max(256);
+    let scoring = text.samples(part, &tokenizer, &base.frame, plan.amounts.score_tokens.min(most))?;
+    let judging = text.samples(part, &tokenizer, &base.frame, plan.amounts.judge_tokens)?;
+    write_json(&out.join(PLAN), &plan)?;
+    let report = out.join("report.txt");
+    if !report.exists() {
+        text.write(text.parts.report, &report)?;
+    }
+    let job =
+        Job { context, out: out.clone(), plan, text, original, base, teacher, tokenizer, tokens, scoring, judging };
+    Ok((job, network))
+}
+
+/// Marks a folder as one of a job, before anything is decided.
+fn begin(out: &Path) -> Result<()> {
+    std::fs::create_dir_all(out).map_err(Error::io(out))?;
+    input::write_text(&out.join(BEGUN), "")
+}
+
+/// The model without tokens that the text to learn never uses.
+fn shrink(
+    context: &Context<'_>,
+    network: Network,
+    tokenizer: Tokenizer,
+    text: &Text,
+    (baseline, out): (&Path, &Path),
+    watch: Watch<'_>,
+) -> Result<(PathBuf, Network, Tokenizer)> {
+    let folder = out.join(VOCAB);
+    if folder.join("config.json").exists() {
+        let network = folder::load(&folder, context.registry)?;
+        return Ok((folder.clone(), network, Tokenizer::load(&folder)?));
+    }
+    let can = matches!(tokenizer, Tokenizer::Hf(_)) && network.model.frame.cutoffs.is_empty();
+    if !can {
+        return Ok((baseline.into(), network, tokenizer));
+    }
+    let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
+    let used = text.used(&tokenizer, aside.path(), watch)?;
+    let bits = |network: &Network, tokenizer: &Tokenizer| -> Result<f64> {
+        let samples = text.samples(text.parts.choose, tokenizer, &network.model.frame, VOCAB_TOKENS)?;
+        Ok(samples.bits_per_byte(samples.loss(network)))
+    };
+    let (vocab, before) = (network.model.frame.vocab, bits(&network, &tokenizer)?);
+    // Words that only other texts have are spelt with what is left. Where that costs too much, the tokens that were made
+    // first, which are those of any text, stay as well.
+    for common in [0, vocab / 8, vocab / 4] {
+        let kept = used.iter().copied().chain(0..common).collect();
+        let (smaller, fewer, ids) = match vocabulary::shrink(&network, &tokenizer, kept) {
+            Ok(found) => found,
+            Err(error) => {
+                watch(Event::Warning(format!("all tokens stay: {error}")));
+                break;
+            }
+        };
+        let cost = bits(&smaller, &fewer)? / before - 1.0;
+        let left = smaller.model.frame.vocab;
+        if cost <= VOCAB_MAY_COST && left < vocab {
+            watch(Event::Message(format!("{left} of {vocab} tokens stay: {:+.2} % bits per byte", 100.0 * cost)));
+            folder::save(&smaller, &folder)?;
+            fewer.save(&folder)?;
+            vocabulary::carry_token_ids(baseline, &folder, Some(&ids))?;
+            return Ok((folder, smaller, fewer));
+        }
+    }
+    Ok((baseline.into(), network, tokenizer))
+}
+
+/// What every block may become.
+pub(super) fn choices(base: &Model, network: &Network, asked: &Asked, context: &Context<'_>) -> Choices {
+    let storages = match asked.levers.contains(&Lever::Bits) {
+        true => STORAGES.iter().map(|key| key.parse().expect("a storage")).collect(),
+        false => vec![WeightStorage::F32],
+    };
+    let blocks = library::options(network, &asked.levers, context.registry);
+    Choices { frame: base.frame.clone(), blocks, storages }
+}
+
+/// Decides how much is done of everything.
+fn decide_plan(
+    asked: &Asked,
+    text: &mut Text,
+    network: &Network,
+    tokens: &Tokens,
+    context: &Context<'_>,
+    watch: Watch<'_>,
+) -> Result<Plan> {
+    let base = &network.model;
+    let wanted: Option<Precision> = match &asked.train_precision {
+        None => None,
+        Some(name) => {
+            let wrong = |_| Error::setting("train_precision", format!("`{name}`"), "f32 or bf16");
+            Some(name.parse().map_err(wrong)?)
+        }
+    };
+    let longest = if base.frame.has_memory() { u32::MAX } else { LONGEST };
+    let enough = u32::try_from(tokens.len() / u64::from(asked.train_batch).max(1)).unwrap_or(u32::MAX);
+    let seq = base.frame.window().min(longest).min(enough.saturating_sub(1).max(1));
+    watch(Event::Message("measuring a training step".into()));
+    let (step, precision) = fastest(base, wanted, asked.train_batch, seq)?;
+    let choices = choices(base, network, asked, context);
+    let setting = Setting::of(base);
+    let params = |block: &lathe_core::Block| block.kind.cost(block, &base.frame, &setting).params as f64;
+    let own: f64 = choices.blocks.iter().map(|slot| params(&slot[0])).sum();
+    let others: f64 = choices.blocks.iter().flat_map(|slot| &slot[1..]).map(params).sum();
+    let measures = Measures {
+        step,
+        tokens: u64::from(asked.train_batch) * u64::from(seq),
+        options: others / own.max(1.0),
+        count: choices.blocks.iter().map(|slot| slot.len() - 1).sum(),
+        proposers: proposers::proposers(&asked.proposers.join(","))?.len(),
+        targets: if asked.max_loss.is_some() { super::decide::LADDER.len() } else { 1 + asked.frontier.len() },
+    };
+    // Every model is judged on the text to report on: that may take a while, but not all of the time.
+    let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
+    let judged = REPORTING * 60.0 * asked.budget / (step / 3.0 / measures.tokens as f64);
+    text.report_at_most((judged * bytes_per_token) as u64 + 4096)?;
+    Ok(Plan {
+        asked: asked.clone(),
+        parts: text.parts.clone(),
+        seq,
+        lr: asked.lr.unwrap_or_else(|| 3e-4 * (128.0 / f64::from(base.frame.d_model)).sqrt().min(1.0)),
+        precision: precision.to_string(),
+        step_seconds: step,
+        amounts: Amounts::within(asked.budget, asked.steps, measures),
+    })
+}
+
+/// What one training step takes in the precision that is wanted, or in the faster one.
+fn fastest(model: &Model, wanted: Option<Precision>, batch: u32, seq: u32) -> Result<(f64, Precision)> {
+    let mut best: Option<(f64, Precision)> = None;
+    for precision in [Precision::F32, Precision::Bf16] {
+        let asked_for = wanted.map_or(precision.available() == precision, |wanted| wanted == precision);
+        if asked_for {
+            let seconds = step_seconds(model, precision, batch, seq)?;
+            best = best.filter(|(least, _)| *least <= seconds).or(Some((seconds, precision)));
+        }
+    }
+    Ok(best.expect("f32 at the least"))
+}
+
+/// What one training step takes.
+fn step_seconds(model: &Model, precision: Precision, batch: u32, seq: u32) -> Result<f64> {
+    let workload = Workload { mode: Mode::Train, batch, seq: Some(seq), precision, ..Workload::default() };
+    let mut step = workload.whole(workload.model(model)?, 0)?;
+    step();
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let start = Instant::now();
+        step();
+        times.push(start.elapsed().as_secs_f64());
+    }
+    Ok(median(times))
+}
