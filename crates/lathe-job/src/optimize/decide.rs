@@ -1,10 +1,10 @@
 //! Proposes architectures within limits, recovers them and decides which models are given.
 
 use super::architecture::Architecture;
-use super::job::{Candidate, Job};
+use super::job::{Candidate, FOUND, Job};
 use super::menu::{Limits, Menu};
 use super::plan::Target;
-use super::proposers::{self, Bench, SearchTraining};
+use super::proposers::{self, Bench, Proposer, SearchTraining};
 use super::recover::Recipe;
 use crate::input::{read_json, write_json};
 use crate::{Error, Event, Result, Watch};
@@ -86,106 +86,68 @@ impl Job<'_> {
         target_ms: f64,
         watch: Watch<'_>,
     ) -> Result<Decided> {
-        let Library { net, network, loss } = *library;
         let path = self.path("decided.json");
         if path.exists() {
             return read_json(&path);
         }
         let asked = &self.plan.asked;
         let bytes = asked.target_memory_mb.map_or(f64::INFINITY, |mb| mb * f64::from(1 << 20));
-        let influence = self.influence(network);
+        let influence = self.influence(library.network);
         let amounts = (self.plan.amounts.evaluations, u64::from(asked.seed));
         let proposers = proposers::proposers(&asked.proposers.join(","))?;
         let training = self.search_training(proposers.iter().any(|one| one.trains()), watch)?;
-        let bench = Bench::new(menu, net, &self.judging, &influence, amounts, training);
-        let limits = |us: f64| Limits { us, bytes };
-        let slots = menu.slots();
-        let mut points = Vec::new();
+        let bench = Bench::new(menu, library.net, &self.judging, &influence, amounts, training);
+        let bits = self.bits_alone(menu, library.loss, bytes);
+        let most = asked.max_loss.map(|per_cent| (1.0 + per_cent / 100.0) * self.judging.loss(library.network));
 
-        // What bits and tokens alone give.
-        let own = vec![0; slots];
-        let bits = self.bits_alone(menu, loss, bytes);
-        let ladder: Vec<f64> = match (&bits, asked.max_loss) {
-            (bits, Some(_)) => {
-                let start = bits.as_ref().map_or(1e3 * original_ms, |bits| menu.estimate_us(bits));
-                LADDER.iter().map(|share| share * start).collect()
-            }
-            (_, None) if target_ms.is_finite() => std::iter::once(1e3 * target_ms)
-                .chain(asked.frontier.iter().map(|share| share * 1e3 * original_ms))
-                .collect(),
-            _ => vec![f64::INFINITY],
-        };
-        let ladder: Vec<f64> =
-            ladder.into_iter().filter(|&us| self.check_limit(menu, us, original_ms).is_ok()).collect();
-
-        let mut recipes = Vec::new();
-        let mut recipe = Recipe::Teacher;
-        let mut candidates = Vec::new();
-        let most = asked.max_loss.map(|per_cent| (1.0 + per_cent / 100.0) * self.judging.loss(network));
-        for (i, &us) in ladder.iter().enumerate() {
-            let mut list: Vec<Candidate> = Vec::new();
-            // The main target is everybody's; all others are the winner's.
-            let who: Vec<_> = match (i, candidates.first()) {
-                (0, _) | (_, None) => proposers.clone(),
-                (_, Some(best)) => proposers.iter().copied().filter(|one| best_of(best, one.key())).collect(),
-            };
-            for proposer in who {
-                watch(Event::Part(format!("{}: {}", proposer.key(), proposer.about())));
-                let Some(found) = proposer.propose(&bench, limits(us), watch)? else { continue };
-                if let Some(known) = list.iter_mut().find(|one| one.architecture.options == found.options) {
-                    known.from.push(proposer.key().into());
-                    continue;
-                }
-                let name = if i == 0 { proposer.key().to_string() } else { format!("{}-{}", proposer.key(), i + 1) };
-                list.push(self.candidate(name, proposer.key(), found, (&bench, us, original_ms), watch)?);
-            }
-            if list.is_empty() {
-                continue;
-            }
-            if i == 0 && list.iter().any(|one| !one.architecture.is_whole()) {
-                let first = list.iter().find(|one| !one.architecture.is_whole()).expect("just seen");
-                (recipe, recipes) = self.recipe(first, watch)?;
-            }
+        let (mut points, mut candidates): (Vec<Point>, Vec<Candidate>) = (Vec::new(), Vec::new());
+        let (mut recipe, mut recipes) = (Recipe::Teacher, Vec::new());
+        for us in self.latencies(menu, bits.as_ref(), original_ms, target_ms) {
+            let limits = Limits { us, bytes };
             let target = us.is_finite().then(|| us / 1e3 / original_ms);
-            let best = if i == 0 {
-                candidates = self.halve(list, recipe, watch)?;
-                candidates[0].clone()
-            } else {
-                let best = list.into_iter().min_by(|a, b| a.assembled.total_cmp(&b.assembled)).expect("not empty");
-                self.recover(best, recipe, watch)?
+            // The main target is everybody's; all others are the winner's.
+            let best = match candidates.first() {
+                None => {
+                    let list = self.candidates(&proposers, "", (&bench, limits, original_ms), watch)?;
+                    if let Some(first) = list.iter().find(|one| !one.architecture.is_whole()) {
+                        (recipe, recipes) = self.recipe(first, watch)?;
+                    }
+                    candidates = self.halve(list, recipe, watch)?;
+                    candidates.first().cloned()
+                }
+                Some(winner) => {
+                    let who: Vec<_> = proposers
+                        .iter()
+                        .copied()
+                        .filter(|one| winner.from.iter().any(|from| from == one.key()))
+                        .collect();
+                    let suffix = format!("-{}", points.len() + 1);
+                    let list = self.candidates(&who, &suffix, (&bench, limits, original_ms), watch)?;
+                    let best = list.into_iter().min_by(|a, b| a.assembled.total_cmp(&b.assembled));
+                    best.map(|best| self.recover(best, recipe, watch)).transpose()?
+                }
             };
+            let Some(best) = best else { continue };
             let expected = self.expected(&best);
-            let name = if i == 0 { "found".to_string() } else { format!("at-{:.2}", us / 1e3 / original_ms) };
+            let name = if points.is_empty() { FOUND.to_string() } else { format!("at-{:.2}", us / 1e3 / original_ms) };
             points.push(Point { name, candidate: best, target });
             if most.is_some_and(|most| expected > most) {
                 break;
             }
         }
-        if let Some(bits) = bits.filter(|_| menu.choices.storages.len() > 1) {
-            let candidate = self.candidate("bits".into(), "bits", bits, (&bench, f64::INFINITY, original_ms), watch)?;
-            points.push(Point { name: "bits".into(), candidate, target: None });
-        }
-        if self.base != self.original {
-            let own = Architecture { options: own, ..Architecture::own(slots) };
-            let candidate =
-                self.candidate("vocab".into(), "vocab", own, (&bench, f64::INFINITY, original_ms), watch)?;
-            points.push(Point { name: "vocab".into(), candidate, target: None });
+        // What bits and tokens alone give.
+        let whole = (self.base != self.original).then(|| Architecture::own(menu.slots()));
+        let bits = bits.filter(|_| menu.choices.storages.len() > 1);
+        for (name, architecture) in [("bits", bits), ("vocab", whole)] {
+            if let Some(architecture) = architecture {
+                let limits = Limits { us: f64::INFINITY, bytes };
+                let candidate =
+                    self.candidate(name.into(), name, architecture, (&bench, limits, original_ms), watch)?;
+                points.push(Point { name: name.into(), candidate, target: None });
+            }
         }
         if let Some(most) = most {
-            // The fastest within the loss first; without one, the best.
-            let fits = |point: &Point| self.expected(&point.candidate) <= most;
-            points.sort_by(|a, b| {
-                let key = |point: &Point| if fits(point) { point.candidate.measured } else { f64::INFINITY };
-                let loss = |point: &Point| self.expected(&point.candidate);
-                key(a).total_cmp(&key(b)).then(loss(a).total_cmp(&loss(b)))
-            });
-            for (i, point) in points.iter_mut().enumerate() {
-                match (i, point.name.as_str()) {
-                    (0, _) => point.name = "found".into(),
-                    (_, "found") => point.name = format!("at-{:.2}", point.candidate.measured),
-                    _ => {}
-                }
-            }
+            self.fastest_within(most, &mut points);
         }
         if points.is_empty() {
             return Err(Error::data("proposers", "no architecture within the limits", "limits that one meets"));
@@ -197,6 +159,56 @@ impl Job<'_> {
         let decided = Decided { original_ms, target, recipes, recipe, candidates, points };
         write_json(&path, &decided)?;
         Ok(decided)
+    }
+
+    /// Latencies to make models for, microseconds: the main one first. Those that nothing meets are left out.
+    fn latencies(&self, menu: &Menu, bits: Option<&Architecture>, original_ms: f64, target_ms: f64) -> Vec<f64> {
+        let asked = &self.plan.asked;
+        let mut latencies: Vec<f64> = if asked.max_loss.is_some() {
+            let start = bits.map_or(1e3 * original_ms, |bits| menu.estimate_us(bits));
+            LADDER.iter().map(|share| share * start).collect()
+        } else {
+            let further = asked.frontier.iter().map(|share| share * 1e3 * original_ms);
+            std::iter::once(1e3 * target_ms).chain(further).collect()
+        };
+        latencies.retain(|&us| self.check_limit(menu, us, original_ms).is_ok());
+        latencies
+    }
+
+    /// What some propose within limits, each once.
+    fn candidates(
+        &self,
+        who: &[&dyn Proposer],
+        suffix: &str,
+        (bench, limits, original_ms): (&Bench<'_>, Limits, f64),
+        watch: Watch<'_>,
+    ) -> Result<Vec<Candidate>> {
+        let mut list: Vec<Candidate> = Vec::new();
+        for proposer in who {
+            watch(Event::Part(format!("{}: {}", proposer.key(), proposer.about())));
+            let Some(found) = proposer.propose(bench, limits, watch)? else { continue };
+            if let Some(known) = list.iter_mut().find(|one| one.architecture.options == found.options) {
+                known.from.push(proposer.key().into());
+                continue;
+            }
+            let name = format!("{}{suffix}", proposer.key());
+            list.push(self.candidate(name, proposer.key(), found, (bench, limits, original_ms), watch)?);
+        }
+        Ok(list)
+    }
+
+    /// Puts the fastest model within a loss first, and where there is none the best.
+    fn fastest_within(&self, most: f64, points: &mut [Point]) {
+        let loss = |point: &Point| self.expected(&point.candidate);
+        let latency = |point: &Point| if loss(point) <= most { point.candidate.measured } else { f64::INFINITY };
+        points.sort_by(|a, b| latency(a).total_cmp(&latency(b)).then(loss(a).total_cmp(&loss(b))));
+        for (i, point) in points.iter_mut().enumerate() {
+            if i == 0 {
+                point.name = FOUND.into();
+            } else if point.name == FOUND {
+                point.name = format!("at-{:.2}", point.candidate.measured);
+            }
+        }
     }
 
     /// What searches that train work with.
@@ -234,15 +246,15 @@ impl Job<'_> {
         name: String,
         from: &str,
         architecture: Architecture,
-        (bench, us, original_ms): (&Bench<'_>, f64, f64),
+        (bench, limits, original_ms): (&Bench<'_>, Limits, f64),
         watch: Watch<'_>,
     ) -> Result<Candidate> {
-        let (menu, limit) = (bench.menu, us / 1e3 / original_ms);
+        let (menu, limit) = (bench.menu, limits.us / 1e3 / original_ms);
         let mut architecture = architecture;
         let (mut measured, _) = self.measure(&menu.choices, &architecture)?;
         let estimated = menu.estimate_us(&architecture) / 1e3 / original_ms;
         if measured > limit {
-            let tighter = Limits { us: CLOSE.min(limit / measured) * us, bytes: f64::INFINITY };
+            let tighter = Limits { us: CLOSE.min(limit / measured) * limits.us, ..limits };
             if let Some(other) = menu.stored(&architecture.options, tighter) {
                 (measured, _) = self.measure(&menu.choices, &other)?;
                 architecture = other;
@@ -271,8 +283,4 @@ impl Job<'_> {
             folder,
         })
     }
-}
-
-fn best_of(best: &Candidate, key: &str) -> bool {
-    best.from.iter().any(|from| from == key)
 }

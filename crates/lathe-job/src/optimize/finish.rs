@@ -1,7 +1,7 @@
 //! A recovered model as it is given: its weights stored, by what flows through them.
 
 use super::decide::Point;
-use super::job::Job;
+use super::job::{FOUND, Job};
 use super::menu::Menu;
 use super::scores::rounding;
 use crate::quantize::choose_activations;
@@ -19,7 +19,7 @@ impl Job<'_> {
     /// Stores the weights of a model of the frontier. Returns its folder.
     pub(super) fn finish(&self, menu: &Menu, point: &Point, watch: Watch<'_>) -> Result<PathBuf> {
         let out = match point.name.as_str() {
-            "found" => self.path("found"),
+            FOUND => self.path(FOUND),
             name => self.path("frontier").join(name),
         };
         if out.join("config.json").exists() {

@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// The folder of the original.
 pub const BASELINE: &str = "baseline";
+/// The folder, and the name, of the model that was asked for.
+pub const FOUND: &str = "found";
 /// The folder of the original without tokens that the text never uses.
 pub const VOCAB: &str = "vocab";
 

@@ -3,7 +3,7 @@
 use super::architecture::Architecture;
 use super::audit::Audit;
 use super::decide::Decided;
-use super::job::{BASELINE, Job};
+use super::job::{BASELINE, FOUND, Job};
 use super::menu::Menu;
 use super::outcome::{Control, FrontierPoint, Lever, Outcome, Proposed, Quality, Side, Tested};
 use super::scores::Scores;
@@ -64,7 +64,7 @@ impl Job<'_> {
         let first = self.tested("test-found", [&baseline, &made.folders[0]], &report, watch)?;
         for ((point, folder), measured) in made.decided.points.iter().zip(made.folders).zip(&measured) {
             let (test, quality) = match point.name.as_str() {
-                "found" => (first.evaluations[1].clone(), first.quality),
+                FOUND => (first.evaluations[1].clone(), first.quality),
                 name => (self.evaluated(&format!("test-{name}"), folder, &report, watch)?, None),
             };
             frontier.push(FrontierPoint {
