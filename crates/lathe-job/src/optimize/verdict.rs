@@ -121,6 +121,7 @@ mod tests {
             proposers: vec![proposed],
             recipe: Recipe::Text,
             recipes: Vec::new(),
+            audit: None,
             control: Control { steps: 10, folder: "recover/continued/text".into() },
             samples: Vec::new(),
             seconds: 60.0,

@@ -2,6 +2,7 @@
 
 use super::page;
 use crate::Result;
+use crate::compare::quality::WINDOW;
 use crate::input::write_text;
 use crate::optimize::architecture::{Architecture, Choices};
 use crate::optimize::{Job, Made, Outcome, Plan, Scores, proposers, verdict};
@@ -46,6 +47,8 @@ struct Data<'a> {
     version: &'static str,
     setting: String,
     command: &'a str,
+    /// Flags that a folder is judged with again.
+    judging: String,
 }
 
 /// An option of a slot.
@@ -120,8 +123,24 @@ pub fn write(job: &Job<'_>, made: &Made<'_>, outcome: &Outcome) -> Result<()> {
         version: env!("CARGO_PKG_VERSION"),
         setting: job.plan().asked.workload.to_string(),
         command: &made.request.command,
+        judging: judging(job),
     };
     write_text(Path::new(&outcome.report), &page(TEMPLATE, &name(&job.plan().asked.model), &data))
+}
+
+/// The flags of `lathe eval` that judge as the job did.
+fn judging(job: &Job<'_>) -> String {
+    let frame = &job.original().frame;
+    let mut flags = String::new();
+    if !frame.has_memory() {
+        if job.plan().parts.documents {
+            flags.push_str(" --documents");
+        }
+        if frame.max_len > WINDOW {
+            flags.push_str(&format!(" --window {WINDOW}"));
+        }
+    }
+    flags
 }
 
 /// The last part of a path.

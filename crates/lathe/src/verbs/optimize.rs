@@ -233,14 +233,12 @@ impl std::fmt::Display for Shown<'_> {
             row(&point.name, point.latency_ms, point.speedup, point.bits_per_byte, point.bytes, &point.layers);
         }
         if let Some(continued) = &test.continued {
-            row(
-                "control",
-                baseline.latency_ms,
-                1.0,
-                continued.bits_per_byte,
-                baseline.bytes,
-                "the original, trained on",
-            );
+            // It has the tokens that models were made with.
+            let fewer = self.0.frontier.iter().find(|point| point.name == "vocab");
+            let (ms, speedup, bytes) = fewer.map_or((baseline.latency_ms, 1.0, baseline.bytes), |vocab| {
+                (vocab.latency_ms, vocab.speedup, vocab.bytes)
+            });
+            row("control", ms, speedup, continued.bits_per_byte, bytes, "the original, trained on");
         }
         write!(f, "{rows}")?;
         let [low, high] = self.0.speedup_interval;
