@@ -11,7 +11,7 @@ fn the_storyteller_tells_stories() {
     let place = tempfile::tempdir().unwrap();
     let tokens = place.path().join("tokens");
     let tokens = data::encode_source(&storyteller.judged_on(), &Tokenizer::Bytes, &tokens, &|_, _, _| {}).unwrap();
-    let options = Options { limit: 1 << 14, ..Options::new(&Tokenizer::Bytes) };
+    let options = Options { limit: 1 << 13, ..Options::new(&Tokenizer::Bytes) };
     let mut network = storyteller.network();
     network.freeze();
     let found = evaluate(&network, &tokens, &options, &mut |_, _| {}).unwrap().bits_per_byte;
