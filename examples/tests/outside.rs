@@ -127,6 +127,7 @@ fn all_the_way() {
         tokens: 40,
         sampling,
         precision: Precision::F32,
+        cache: Default::default(),
     };
     let writer = generate::Writer::open(&asked, &REGISTRY).unwrap();
     assert!(!writer.write(&mut |_| ControlFlow::Continue(())).text.is_empty());
