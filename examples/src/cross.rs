@@ -14,7 +14,7 @@ use lathe_model::layer::{AsideGrads, Cache, Layer, LayerState, Pass, Saved, Stre
 use lathe_model::linear::{Linear, Matrix};
 use lathe_model::params::{Builder, Grads};
 use lathe_model::{Graph, GraphStream, Precision};
-use lathe_ops::attention::{self, Gradients, Inputs, Mask, Rows};
+use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, Mask, Rows};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::MatMut;
 use lathe_ops::linear;
@@ -273,8 +273,8 @@ impl Layer for CrossLayer {
         match state {
             LayerState::Cache(cache) => {
                 let first = cache.append(pass.batch, 2 * a, &kv, 2 * a, 0);
-                let (k, v) = cache.keys_and_values(first, a);
-                attention::forward(&self.shape(pass, cache.len), &Inputs { k, v, ..inputs }, &mut context, None);
+                let kept = cache.keys_and_values(first, a);
+                attention::forward_kept(&self.shape(pass, cache.len), inputs.q, &kept, &mut context);
             }
             _ => {
                 let probabilities = (!probabilities.is_empty()).then_some(&mut *probabilities);
@@ -345,6 +345,7 @@ impl Layer for CrossLayer {
     }
 
     fn init_cache(&self, pass: &Pass<'_>, _: &LayerState) -> LayerState {
-        LayerState::Cache(Cache::new(pass.batch, 2 * self.a(), self.max_len, self.max_len))
+        let (width, head) = (2 * self.a(), self.a() / self.heads);
+        LayerState::Cache(Cache::new(pass.batch, (width, head), self.max_len, self.max_len, KeptAs::F32))
     }
 }

@@ -246,6 +246,7 @@ fn goes_all_the_way(toml: &str) {
         tokens: 40,
         sampling,
         precision: Precision::F32,
+        cache: Default::default(),
     };
     let writer = generate::Writer::open(&asked, &REGISTRY).unwrap();
     assert!(!writer.write(&mut |_| ControlFlow::Continue(())).text.is_empty());

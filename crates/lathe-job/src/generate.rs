@@ -4,6 +4,7 @@ use crate::evaluate::check_tokenizer;
 use crate::{Error, Result, input};
 use lathe_core::Registry;
 use lathe_model::{Precision, folder};
+use lathe_ops::attention::KeptAs;
 use lathe_train::data::Tokenizer;
 use lathe_train::generate::{Generator, Sampling};
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub struct Request {
     pub sampling: Sampling,
     /// Precision of products.
     pub precision: Precision,
+    /// What keys and values of the tokens before are kept as.
+    pub cache: KeptAs,
 }
 
 /// What was written.
@@ -59,6 +62,7 @@ impl Writer {
         let tokenizer = Tokenizer::load(&folder)?;
         check_tokenizer(&tokenizer, &network.model, &folder)?;
         network.set_precision(request.precision);
+        network.set_cache(request.cache);
         network.freeze();
         if !network.model.frame.backbone.causal() {
             let found = format!("a {}, which sees the whole text", network.model.frame.backbone.key());

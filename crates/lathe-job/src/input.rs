@@ -1,10 +1,11 @@
 //! Models and spaces by file, model folder or shipped name, and the small files of jobs.
 
 use crate::store::cache_folder;
-use crate::{At, Error, Result};
+use crate::{At, Error, Result, identity};
 use lathe_core::{MAX_TEXT, Model, Registry, Space, Spec, shorten};
 use lathe_model::folder::{self, write_aside};
 use lathe_model::shipped::{self, MODELS, SPACES, Shipped};
+use lathe_train::resumable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{ErrorKind, Read};
@@ -118,4 +119,38 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 /// The same with a text.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
     Ok(write_aside(path, |out| out.write_all(text.as_bytes()))?)
+}
+
+/// The outcome in a folder, where it is that of what is asked for; nothing where the folder is free, or where a job with
+/// the same request was stopped. What was asked for is in `file`; `what` says what kind of job that is.
+pub fn known<A, O>(out: &Path, file: &str, asked: &A, what: &str) -> Result<Option<O>>
+where
+    A: Serialize + DeserializeOwned,
+    O: DeserializeOwned,
+{
+    let place = || format!("out {}", out.display());
+    let path = out.join(file);
+    if !path.exists() {
+        return match folder::is_free(out)? {
+            true => Ok(None),
+            false => Err(Error::setting(place(), "other files", "a new or empty folder")),
+        };
+    }
+    match identity::difference(&read_json::<A>(&path)?, asked) {
+        None => Ok(resumable::outcome(out)?),
+        Some(differs) => {
+            let found = format!("{what} with other settings ({differs})");
+            Err(Error::setting(place(), found, "a new folder, or the settings that it began with"))
+        }
+    }
+}
+
+/// Makes the folder of a job and says what it is for.
+pub fn begin(out: &Path, file: &str, asked: &impl Serialize) -> Result<()> {
+    let path = out.join(file);
+    if !path.exists() {
+        std::fs::create_dir_all(out).map_err(Error::io(out))?;
+        write_json(&path, asked)?;
+    }
+    Ok(())
 }

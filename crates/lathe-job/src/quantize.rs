@@ -1,4 +1,13 @@
-//! A trained model with weights of fewer bits: made, judged and measured.
+//! A trained model with weights of fewer bits: made, judged and measured. What was killed goes on with the same request:
+//!
+//! ```text
+//! quantize.json   what was asked for
+//! checkpoints/    tuning: the rounded model, and scales on the way; removed in the end
+//! config.json, model.safetensors, tokenizer.json    the result
+//! result.json     what came out
+//! ```
+
+mod tuning;
 
 use crate::held_out::{HeldOut, TextRequest};
 use crate::optimize::measure_trained;
@@ -10,7 +19,8 @@ use lathe_search::profile::cpu;
 use lathe_search::workload::{Mode, Workload};
 use lathe_train::data::Tokenizer;
 use lathe_train::evaluate::Evaluation;
-use serde::Serialize;
+use lathe_train::resumable;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -65,7 +75,7 @@ impl FromStr for Bits {
 }
 
 /// What came of it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     /// Bytes of the weights.
     pub bytes: BeforeAfter<usize>,
@@ -85,7 +95,7 @@ pub struct Outcome {
     /// Name of the CPU.
     pub cpu: String,
     /// Instructions of the kernels.
-    pub instructions: &'static str,
+    pub instructions: String,
     /// Threads that computed.
     pub threads: usize,
     /// The folder.
@@ -93,7 +103,7 @@ pub struct Outcome {
 }
 
 /// Two models measured in turn.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SideBySide {
     /// In which setting.
     pub what: String,
@@ -106,13 +116,16 @@ pub struct SideBySide {
 }
 
 /// A figure of the model that was given, and of the result.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BeforeAfter<T> {
     /// As given.
     pub before: T,
     /// As made.
     pub after: T,
 }
+
+/// What was asked for, in the folder.
+const ASKED: &str = "quantize.json";
 
 /// The share of the loss that rounding activations may cost before the worst matrices do without.
 const ACTIVATIONS_MAY_COST: f64 = 0.0015;
@@ -128,9 +141,9 @@ const WRITTEN: u32 = 64;
 
 /// Rounds the weights of a model folder, judges the result on text that nothing was chosen by, saves it and measures it.
 pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
-    if !folder::is_free(&request.out)? {
-        let place = format!("out: {}", request.out.display());
-        return Err(Error::setting(place, "other files", "a new or empty folder"));
+    let asked = request.asked();
+    if let Some(ended) = input::known::<_, Outcome>(&request.out, ASKED, &asked, "a quantisation")? {
+        return Ok(Outcome { out: request.out.display().to_string(), ..ended });
     }
     let request = &Request { folder: input::model_folder(&request.folder)?, ..request.clone() };
     let model = folder::load_model(&request.folder, context.registry)?;
@@ -144,24 +157,27 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         held_out.as_ref().map(|text| text.evaluate(network, limit, watch)).transpose()
     };
     let given = judged(&network, watch)?;
-    match &held_out {
-        Some(text) => quantize::calibrated(&mut network, &settings, &text.sequences, &mut |done, total| {
+    if request.tune > 0 && (network.log_probabilities() || !network.has_head()) {
+        let found = format!("{} for an output layer that is no plain softmax", request.tune);
+        return Err(Error::setting("tune", found, "0"));
+    }
+    input::begin(&request.out, ASKED, &asked)?;
+    match (tuning::rounded(&request.out, context.registry), &held_out) {
+        (Some(rounded), _) => network = rounded,
+        (None, Some(text)) => quantize::calibrated(&mut network, &settings, &text.sequences, &mut |done, total| {
             watch(crate::event::steps("rounding", done, total));
         }),
-        None => quantize::plainly(&mut network, &settings),
+        (None, None) => quantize::plainly(&mut network, &settings),
     }
     watch(Event::Done);
     if let (Some(text), 1..) = (&held_out, request.tune) {
         let original = folder::load(&request.folder, context.registry)?;
-        if network.log_probabilities() || !network.has_head() {
-            let found = format!("{} for an output layer that is no plain softmax", request.tune);
-            return Err(Error::setting("tune", found, "0"));
-        }
         let tuning = Tuning { steps: request.tune, batch: TUNED_AT_ONCE, rate: TUNING_RATE, seed: request.seed };
-        quantize::tune(&mut network, &original, &text.sequences, &tuning, &mut |step, divergence| {
+        let place = (&*request.out, context.registry);
+        network = tuning::Work::run(network, &original, &text.sequences, tuning, place, |step, divergence| {
             let note = format!("KL {divergence:.4}");
             watch(Event::Steps { what: "tuning", note: &note, done: step.into(), total: request.tune.into() });
-        });
+        })?;
         watch(Event::Done);
     }
     let float_activations = match (request.activations, &held_out) {
@@ -180,7 +196,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         let (before, after) = (given.as_ref().map(of)?, made.as_ref().map(of)?);
         Some(BeforeAfter { before, after })
     };
-    Ok(Outcome {
+    let outcome = Outcome {
         bytes: BeforeAfter { before, after: network.params().iter().map(|param| param.bytes()).sum() },
         latency_ms: measured.first().map(|measured| measured.latency_ms),
         loss: both(|evaluation| evaluation.loss),
@@ -188,10 +204,13 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         measured,
         float_activations,
         cpu: cpu(),
-        instructions: lathe_ops::cpu::level().name(),
+        instructions: lathe_ops::cpu::level().name().into(),
         threads: rayon::current_num_threads(),
         out: request.out.display().to_string(),
-    })
+    };
+    resumable::end(&request.out, &outcome)?;
+    let _ = std::fs::remove_dir_all(resumable::checkpoints(&request.out)); // they would only take room
+    Ok(outcome)
 }
 
 /// Measures the model that was given and the result in turn: decoding and a prompt, or one pass of an encoder.
@@ -219,6 +238,19 @@ fn measure(context: &Context<'_>, request: &Request, made: &Network, watch: Watc
 }
 
 impl Request {
+    /// All that the result depends on.
+    fn asked(&self) -> serde_json::Value {
+        let text = self.text.as_ref();
+        serde_json::json!({
+            "folder": self.folder, "bits": self.bits, "group": self.group, "offset": self.offset,
+            "output": self.output.0, "slots": self.slots, "activations": format!("{:?}", self.activations),
+            "data": text.map(|text| &text.data), "documents": text.map(|text| text.documents),
+            "calibration": text.map(|text| text.tokens), "judged": text.map(|text| text.judged),
+            "range": format!("{:?}", self.range), "compensate": self.compensate, "tune": self.tune,
+            "seed": self.seed, "seconds": self.seconds,
+        })
+    }
+
     /// How a model of so many slots is rounded.
     fn settings(&self, slots: usize) -> Result<Settings> {
         let format = |bits: u32| {

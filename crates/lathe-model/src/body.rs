@@ -5,7 +5,7 @@ use crate::build;
 use crate::context::{Context, Contexts, Reports};
 use crate::embedding::EmbeddingTable;
 use crate::head::{Head, Top};
-use crate::layer::{LayerState, Pass, Stream};
+use crate::layer::{CacheKind, LayerState, Pass, Stream};
 use crate::linear::Matrix;
 use crate::objective::Objective;
 use crate::observe::{Observation, Observe};
@@ -15,6 +15,7 @@ use crate::stem::{Input, Stem, StemPass, StemSaved};
 use crate::taps::{Map, Seen, Taps};
 use lathe_core::{Frame, Result};
 use lathe_ops::Precision;
+use lathe_ops::attention::KeptAs;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use std::borrow::Cow;
@@ -221,10 +222,22 @@ impl Body {
     }
 
     /// The state to decode with, in passes of `len` tokens.
-    pub fn init_cache(&self, frame: &Frame, params: &Params, batch: usize, len: usize, after: &State) -> State {
+    pub fn init_cache(
+        &self,
+        frame: &Frame,
+        params: &Params,
+        (batch, len): (usize, usize),
+        kind: KeptAs,
+        after: &State,
+    ) -> State {
         let ids = vec![0; batch * len]; // only their number counts
         let input = Input::tokens(&ids, batch);
-        let run = Run::new(frame, params, &input, after.position, None);
+        let change: Option<fn(&mut Context)> = match kind {
+            KeptAs::F32 => None,
+            KeptAs::Bf16 => Some(|context| context.insert(CacheKind(KeptAs::Bf16))),
+            KeptAs::Int8 => Some(|context| context.insert(CacheKind(KeptAs::Int8))),
+        };
+        let run = Run::changed(frame, params, &input, after.position, None, change);
         let reports = Reports::default();
         State { layers: self.stack.init_cache(&run.pass(&reports), &after.layers), position: after.position }
     }

@@ -8,7 +8,7 @@
 //! returns the gradient of its input for the gradient of its output.
 
 use crate::composed::{Graph, GraphStream};
-use crate::context::{Context, Contexts, Reports};
+use crate::context::{Context, Contexts, Reports, Shared};
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::observe::{Activity, Observe};
@@ -17,7 +17,7 @@ use crate::taps::Map;
 use candle_core::{Result, Tensor};
 use lathe_core::NormPlace;
 use lathe_ops::Precision;
-use lathe_ops::attention::Rows;
+use lathe_ops::attention::{Kept, KeptAs, KeptRows};
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::linear;
@@ -173,7 +173,7 @@ impl LayerState {
 /// Projected keys and values, [B, places, 2 A] (keys, then values), of which the last `len` places before `end` count.
 #[derive(Debug, Clone)]
 pub struct Cache {
-    rows: Vec<f32>,
+    rows: Kept,
     /// Places that there are, and the most that there may be.
     places: usize,
     capacity: usize,
@@ -186,14 +186,24 @@ pub struct Cache {
     pub(crate) positions: Option<(usize, Buf)>,
 }
 
+/// What caches keep keys and values as, for layers that ask.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheKind(pub KeptAs);
+
+impl Shared for CacheKind {
+    fn fill(&mut self, _: f32) {}
+}
+
 /// Places that a cache begins with.
 const PLACES: usize = 4096;
 
 impl Cache {
-    /// An empty cache for rows of `width`. Room for a long context is made when it is needed.
-    pub fn new(batch: usize, width: usize, limit: usize, capacity: usize) -> Self {
+    /// An empty cache for rows of `width`, kept in units of the width of a head. Room for a long context is made when it is
+    /// needed.
+    pub fn new(batch: usize, (width, unit): (usize, usize), limit: usize, capacity: usize, kind: KeptAs) -> Self {
         let places = capacity.min(PLACES);
-        Self { rows: vec![0.0; batch * places * width], places, capacity, end: 0, len: 0, limit, positions: None }
+        let rows = Kept::new(kind, unit, batch * places * width);
+        Self { rows, places, capacity, end: 0, len: 0, limit, positions: None }
     }
 
     /// Makes room for `len` more places: by moving those that count to the front, and where that is not enough, by
@@ -201,15 +211,17 @@ impl Cache {
     fn make_room(&mut self, width: usize, len: usize) {
         let kept = self.end - self.len..self.end;
         assert!(self.len + len <= self.capacity, "a cache of {} places has no room for {len} more", self.capacity);
-        for rows in self.rows.chunks_exact_mut(self.places * width) {
-            rows.copy_within(kept.start * width..kept.end * width, 0);
+        let batch = self.rows.len() / (self.places * width);
+        for first in (0..batch).map(|b| b * self.places * width) {
+            self.rows.copy_within(first + kept.start * width..first + kept.end * width, first);
         }
         self.end = self.len;
         if self.end + len > self.places {
             let places = (2 * self.places).max(self.len + len).min(self.capacity);
-            let mut rows = vec![0.0; self.rows.len() / self.places * places];
-            for (to, from) in rows.chunks_exact_mut(places * width).zip(self.rows.chunks_exact(self.places * width)) {
-                to[..self.len * width].copy_from_slice(&from[..self.len * width]);
+            let mut rows = self.rows.zeros(batch * places * width);
+            for b in 0..batch {
+                let from = b * self.places * width;
+                rows.copy(b * places * width, &self.rows, from..from + self.len * width);
             }
             (self.rows, self.places) = (rows, places);
         }
@@ -221,10 +233,10 @@ impl Cache {
         if self.end + len > self.places {
             self.make_room(width, len);
         }
-        for (b, rows) in self.rows.chunks_exact_mut(self.places * width).enumerate() {
+        for b in 0..batch {
             for t in 0..len {
                 let from = &new[(b * len + t) * stride + first_col..][..width];
-                rows[(self.end + t) * width..][..width].copy_from_slice(from);
+                self.rows.write((b * self.places + self.end + t) * width, from);
             }
         }
         self.end += len;
@@ -238,13 +250,9 @@ impl Cache {
     }
 
     /// Keys and values from a place on, each `a` wide.
-    pub fn keys_and_values(&self, first: usize, a: usize) -> (Rows<'_>, Rows<'_>) {
-        let rows = |col: usize| Rows {
-            data: &self.rows[first * 2 * a + col..],
-            stride: 2 * a,
-            batch_stride: self.places * 2 * a,
-        };
-        (rows(0), rows(a))
+    pub fn keys_and_values(&self, first: usize, a: usize) -> KeptRows<'_> {
+        let (stride, batch_stride) = (2 * a, self.places * 2 * a);
+        KeptRows { kept: &self.rows, first: first * stride, values: a, stride, batch_stride }
     }
 }
 

@@ -8,7 +8,7 @@ use candle_core::{Result, Tensor};
 use lathe_ops::Precision;
 use lathe_ops::activation::Act;
 use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm, gemm_finish, gemm_grouped};
-use lathe_ops::integers::{Format, Integers};
+use lathe_ops::integers::{self, Format, Integers, Part};
 use lathe_ops::linear;
 use lathe_ops::moe::Routing;
 use lathe_ops::storage::{Bf16, Storage};
@@ -280,6 +280,38 @@ impl Linear {
         let mut rounded = Vec::new();
         let x = self.matrix.entering(x, &mut rounded);
         self.matrix.with(params, false, |w| linear::forward(x, w, self.bias(params), y, false));
+    }
+
+    /// y = x W + b of several layers with the same input. Where all are integers of one format, x is rounded once and
+    /// they are one piece of work.
+    pub fn forward_parts(linears: &[Self], params: &Params, x: Mat<'_>, ys: Vec<MatMut<'_>>) {
+        let kind = |linear: &Self| {
+            let param = params.param(linear.matrix.weight);
+            let packed = !linear.matrix.packed.is_empty() || linear.matrix.rounds.is_some();
+            let [w] = param.integers() else { return None };
+            (!packed).then(|| (w.format(), param.activations()))
+        };
+        let first = linears.first().and_then(kind);
+        let Some((_, activations)) = first.filter(|_| linears.iter().all(|linear| kind(linear) == first)) else {
+            return linears.iter().zip(ys).for_each(|(linear, y)| linear.forward_into(params, x, y));
+        };
+        linears.iter().for_each(|linear| linear.matrix.observe(params, 0, x));
+        let part = |(linear, c): (&'_ Self, _)| {
+            let first = linear.matrix.first;
+            Part { c, w: &params.param(linear.matrix.weight).integers()[0], first }
+        };
+        let add = |i: usize, _: usize, col: usize, y: &mut [f32]| {
+            if let Some(bias) = linears[i].bias(params) {
+                linear::add_row(y, &bias[col..]);
+            }
+        };
+        let biased = linears.iter().any(|linear| linear.bias.is_some());
+        integers::products(
+            linears.iter().zip(ys).map(part).collect(),
+            x,
+            activations,
+            if biased { Some(&add) } else { None },
+        );
     }
 
     /// As [`Self::forward`], with `finish` applied to the results while they are in the cache.

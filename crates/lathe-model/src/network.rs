@@ -16,6 +16,7 @@ use crate::taps::{Seen, Taps};
 use crate::weight_storage::WeightStorage;
 use lathe_core::{Block, Model, Result, Setting};
 use lathe_ops::Precision;
+use lathe_ops::attention::KeptAs;
 use lathe_ops::buffer::Buf;
 use lathe_ops::integers::Format;
 use lathe_ops::storage::Storage;
@@ -31,6 +32,7 @@ pub struct Network {
     names: Vec<usize>,
     owners: Vec<Owner>,
     precision: Precision,
+    cache: KeptAs,
     frozen: bool,
 }
 
@@ -112,7 +114,7 @@ impl Network {
         let mut params = builder.finish();
         params.set_matrices(body.matrices());
         let owners = owners(&mut body, params.iter().len());
-        Ok(Self { model, params, body, names, owners, precision: Precision::F32, frozen: false })
+        Ok(Self { model, params, body, names, owners, precision: Precision::F32, cache: KeptAs::F32, frozen: false })
     }
 
     /// Rounds all weights to those of a storage; matrices are held so from here on. Training needs f32.
@@ -171,6 +173,11 @@ impl Network {
         self.body.set_precision(self.precision);
     }
 
+    /// What the caches of [`Self::init_cache`] keep keys and values as from here on; those of relative attention stay f32.
+    pub fn set_cache(&mut self, kind: KeptAs) {
+        self.cache = kind;
+    }
+
     /// What products are computed in.
     pub fn precision(&self) -> Precision {
         self.precision
@@ -202,7 +209,7 @@ impl Network {
     /// The state to decode with, or to run segments after a projected memory: keys and values are kept. Goes on after
     /// a state of [`Self::init_memory`].
     pub fn init_cache(&self, batch: usize, len: usize, after: &State) -> State {
-        self.body.init_cache(&self.model.frame, &self.params, batch, len, after)
+        self.body.init_cache(&self.model.frame, &self.params, (batch, len), self.cache, after)
     }
 
     /// The memories of a state, with the number of the reference's layer: [B, M, D].

@@ -17,8 +17,10 @@
 
 mod composed;
 mod head;
+mod kept;
 
 pub use composed::composed;
+pub use kept::{KEPT_AS, Kept, KeptAs, KeptRows, forward_kept};
 
 use crate::Precision;
 use crate::buffer::Buf;

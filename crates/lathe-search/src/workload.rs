@@ -4,6 +4,7 @@ use crate::{Error, Result};
 use lathe_core::{Block, Frame, Model};
 use lathe_model::{BlockBench, Grads, Input, Network, Precision, State, Training, WeightStorage};
 use lathe_ops::allocator;
+use lathe_ops::attention::KeptAs;
 use lathe_ops::buffer::{self, Buf};
 use lathe_train::optimizer::{Optimizer, Rule};
 use lathe_train::settings::Settings;
@@ -73,12 +74,19 @@ pub struct Workload {
     /// What products are computed in.
     #[serde(with = "as_text")]
     pub precision: Precision,
+    /// What keys and values of the tokens before are kept as.
+    #[serde(with = "as_text", default, skip_serializing_if = "as_they_are")]
+    pub cache: KeptAs,
+}
+
+fn as_they_are(cache: &KeptAs) -> bool {
+    *cache == KeptAs::F32
 }
 
 impl Default for Workload {
     fn default() -> Self {
         let (mode, memory, precision) = (Mode::Infer, Memory::Cached, Precision::F32);
-        Self { mode, batch: 1, seq: None, memory, precision }
+        Self { mode, batch: 1, seq: None, memory, precision, cache: KeptAs::F32 }
     }
 }
 
@@ -112,7 +120,11 @@ impl fmt::Display for Workload {
             Memory::Reproject => f.write_str(", memory projected anew")?,
             Memory::None => f.write_str(", no memory")?,
         }
-        write!(f, ", {}", self.precision.available())
+        write!(f, ", {}", self.precision.available())?;
+        match self.cache {
+            KeptAs::F32 => Ok(()),
+            cache => write!(f, ", keys and values in {cache}"),
+        }
     }
 }
 
@@ -156,6 +168,7 @@ impl Workload {
         let (batch, len) = (self.batch as usize, frame.tgt_len as usize);
         let (vocab, carried) = (frame.vocab, frame.has_memory());
         network.set_precision(self.precision);
+        network.set_cache(self.cache);
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.random_range(0..vocab)).collect() };
         let (ids, targets) = (tokens(batch * len), tokens(batch * len));

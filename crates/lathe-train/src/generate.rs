@@ -81,6 +81,11 @@ impl<'a> Generator<'a> {
 impl Sampling {
     /// A token, given the logits and the text before.
     fn choose(&self, logits: &[f32], before: &[u32], rng: &mut ChaCha8Rng) -> u32 {
+        if self.temperature == 0.0 && self.repetition_penalty == 1.0 {
+            let first =
+                logits.iter().copied().enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
+            return first.map_or(0, |(id, _)| id as u32);
+        }
         let mut scores: Vec<(f64, u32)> = logits.iter().zip(0..).map(|(&logit, id)| (f64::from(logit), id)).collect();
         if self.repetition_penalty != 1.0 {
             let mut repeated = before.to_vec();

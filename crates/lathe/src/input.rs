@@ -142,6 +142,11 @@ impl ModelArgs {
         Ok(model)
     }
 
+    /// The folder or file of a model with weights, where no key is given over it.
+    pub fn folder(&self) -> Option<&Path> {
+        self.name.as_deref().map(Path::new).filter(|path| self.keys.is_empty() && has_weights(path))
+    }
+
     fn read(matches: &ArgMatches) -> Self {
         Self { name: matches.get_one("model").cloned(), keys: ModelKeys::read(matches) }
     }

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use lathe_job::profiler::TableSource;
 use lathe_model::Precision;
+use lathe_ops::attention::KeptAs;
 use lathe_search::workload::{self, Workload};
 use std::path::PathBuf;
 
@@ -24,6 +25,9 @@ pub struct WorkloadArgs {
     /// transformer_xl: memory projected before, projected anew in each pass, or none
     #[arg(long, value_enum, default_value_t = Memory::Cached)]
     memory: Memory,
+    /// What keys and values of the tokens before are kept as: f32, bf16 or int8
+    #[arg(long, default_value_t, value_name = "KIND")]
+    cache: KeptAs,
 }
 
 /// The names of [`workload::Mode`].
@@ -60,6 +64,7 @@ impl WorkloadArgs {
                 Memory::None => workload::Memory::None,
             },
             precision: self.precision,
+            cache: self.cache,
         }
     }
 }

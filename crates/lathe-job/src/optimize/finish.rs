@@ -6,7 +6,7 @@ use super::menu::Menu;
 use super::scores::rounding;
 use crate::quantize::choose_activations;
 use crate::{Event, Result, Watch};
-use lathe_model::quantize::{self, Tuning};
+use lathe_model::quantize::{self, Tuner, Tuning};
 use lathe_model::{Network, folder};
 use std::path::PathBuf;
 
@@ -50,10 +50,13 @@ impl Job<'_> {
                 let (most, batch, rate) = TUNING;
                 let steps = (2 * self.plan.amounts.first_steps).clamp(8, most);
                 let tuning = Tuning { steps, batch, rate, seed: self.plan.asked.seed.into() };
-                quantize::tune(network, &original, &sequences, &tuning, &mut |step, divergence| {
-                    let note = format!("KL {divergence:.4}");
-                    watch(Event::Steps { what: "tuning scales", note: &note, done: step.into(), total: steps.into() });
-                });
+                let mut tuner = Tuner::new(network, tuning);
+                while tuner.steps() < steps {
+                    let note = format!("KL {:.4}", tuner.step(network, &original, &sequences));
+                    let (done, total) = (tuner.steps().into(), steps.into());
+                    watch(Event::Steps { what: "tuning scales", note: &note, done, total });
+                }
+                tuner.end(network);
                 watch(Event::Done);
             }
             choose_activations(network, &sequences);

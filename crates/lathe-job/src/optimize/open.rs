@@ -149,9 +149,9 @@ fn shrink(
         Ok(samples.bits_per_byte(samples.loss(network)))
     };
     let (vocab, before) = (network.model.frame.vocab, bits(&network, &tokenizer)?);
-    // Words that only other texts have are spelt with what is left. Where that costs too much, the tokens that were made
-    // first, which are those of any text, stay as well.
-    for common in [0, vocab / 8, vocab / 4] {
+    // Words that only other texts have are spelt with what is left: the tokens that were made first, which are those of any
+    // text, stay as well, and where that costs too much, more of them.
+    for common in [16, 8, 4].map(|share| vocab / share) {
         let kept = used.iter().copied().chain(0..common).collect();
         let (smaller, fewer, ids) = match vocabulary::shrink(&network, &tokenizer, kept) {
             Ok(found) => found,

@@ -23,10 +23,10 @@ pub use outcome::{Change, Control, Outcome, Removed, Round, Share, Vocabulary};
 pub use request::{Asked, By, Request, What};
 pub use text::Parts;
 
-use crate::input::{self, write_json};
-use crate::{Context, Error, Event, Result, Watch, evaluate, identity};
+use crate::input;
+use crate::{Context, Event, Result, Watch, evaluate};
 use lathe_core::Registry;
-use lathe_model::folder::{self, is_free};
+use lathe_model::folder;
 use lathe_model::prune::magnitude::Mask;
 use lathe_model::prune::store_as;
 use lathe_model::{Network, prune};
@@ -59,7 +59,7 @@ struct Job<'a> {
 pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
     let Request { asked, out } = request;
     asked.check()?;
-    if let Some(ended) = known(asked, out)? {
+    if let Some(ended) = input::known::<_, Outcome>(out, ASKED, asked, "a pruning")? {
         return Ok(Outcome { out: out.display().to_string(), ..ended });
     }
     let job = Job::open(asked, out, context.registry)?;
@@ -84,25 +84,6 @@ const INNER: (&str, &str, usize) = ("inner", "inner neurons", 8);
 /// Of what a share of weights is one.
 const WEIGHTS: &str = "weights of the blocks' matrices";
 
-/// The outcome in a folder, where it is that of this request; an error where the folder holds something else.
-fn known(asked: &Asked, out: &Path) -> Result<Option<Outcome>> {
-    let place = || format!("out {}", out.display());
-    let path = out.join(ASKED);
-    if !path.exists() {
-        return match is_free(out)? {
-            true => Ok(None),
-            false => Err(Error::setting(place(), "other files", "a new or empty folder")),
-        };
-    }
-    match identity::difference(&input::read_json::<Asked>(&path)?, asked) {
-        None => Ok(resumable::outcome(out)?),
-        Some(differs) => {
-            let found = format!("a pruning with other settings ({differs})");
-            Err(Error::setting(place(), found, "a new folder, or the settings that it began with"))
-        }
-    }
-}
-
 impl<'a> Job<'a> {
     fn open(asked: &'a Asked, out: &'a Path, registry: &'a Registry) -> Result<Self> {
         let text = Text::open(asked)?;
@@ -122,12 +103,7 @@ impl<'a> Job<'a> {
 
     /// Makes the folder and says what it is for.
     fn begin(&self) -> Result<()> {
-        let path = self.out.join(ASKED);
-        if !path.exists() {
-            std::fs::create_dir_all(self.out).map_err(Error::io(self.out))?;
-            write_json(&path, self.asked)?;
-        }
-        Ok(())
+        input::begin(self.out, ASKED, self.asked)
     }
 
     /// The weights as f32.

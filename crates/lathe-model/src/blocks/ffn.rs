@@ -284,9 +284,7 @@ impl FfnLayer {
                 let rows = pass.rows();
                 let x = Mat::new(input, rows, input.len() / rows);
                 let columns = MatMut::new(h, rows, self.wide()).split(&[rows], &[self.inner, 2 * self.inner]);
-                for (linear, (_, _, y)) in parts.iter().zip(columns) {
-                    linear.forward_into(pass.params, x, y);
-                }
+                Linear::forward_parts(parts, pass.params, x, columns.into_iter().map(|(_, _, y)| y).collect());
             }
         }
     }

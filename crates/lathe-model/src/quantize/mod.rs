@@ -9,7 +9,7 @@ mod grid;
 mod tune;
 
 pub use grid::{Grid, Range};
-pub use tune::{Tuning, tune};
+pub use tune::{Tuner, Tuning};
 
 use crate::network::Network;
 use crate::params::{Observer, Param, ParamId, Place};

@@ -28,30 +28,56 @@ pub struct Tuning {
     pub seed: u64,
 }
 
-/// Trains the scales and offsets of all matrices that are held as integers, by the divergence of the network's output
-/// probabilities from the teacher's on sequences of tokens. `done` is told the mean divergence of each step.
-pub fn tune(
-    network: &mut Network,
-    teacher: &Network,
-    sequences: &[Vec<u32>],
-    tuning: &Tuning,
-    done: &mut dyn FnMut(u32, f64),
-) {
-    let mut matrices = begin(network);
-    let mut rng = ChaCha8Rng::seed_from_u64(tuning.seed);
-    let mut order: Vec<usize> = Vec::new();
-    let mut grads = Grads::new(network.params());
-    for step in 1..=tuning.steps {
-        grads.clear();
-        let mut batch = Vec::new();
-        while batch.len() < tuning.batch.min(sequences.len()) {
-            let next = order.pop().unwrap_or_else(|| {
-                order = (0..sequences.len()).collect();
-                (1..order.len()).for_each(|i| order.swap(i, rng.random_range(0..=i)));
-                order.pop().unwrap_or(0)
-            });
-            batch.push(&sequences[next]);
+/// Trains the scales and offsets of all matrices of a network that are held as integers, by the divergence of its output
+/// probabilities from a teacher's on sequences of tokens.
+pub struct Tuner {
+    tuning: Tuning,
+    matrices: Vec<Option<Tuned>>,
+    grads: Grads,
+    /// Steps done.
+    step: u32,
+    /// An epoch, and the order of the sequences in it.
+    order: (u64, Vec<usize>),
+}
+
+impl Tuner {
+    /// Begins: until [`Self::end`], the network has weights that gradients can be computed of.
+    pub fn new(network: &mut Network, tuning: Tuning) -> Self {
+        let matrices = begin(network);
+        let grads = Grads::new(network.params());
+        Self { tuning, matrices, grads, step: 0, order: (u64::MAX, Vec::new()) }
+    }
+
+    /// Steps done.
+    pub fn steps(&self) -> u32 {
+        self.step
+    }
+
+    /// The sequence at a place of all epochs one after the other, each in an order of its own.
+    fn place(&mut self, at: u64, count: usize) -> usize {
+        let epoch = at / count as u64;
+        if self.order.0 != epoch {
+            let mut rng = ChaCha8Rng::seed_from_u64(self.tuning.seed);
+            rng.set_stream(epoch);
+            let mut order: Vec<usize> = (0..count).collect();
+            (1..count).for_each(|i| order.swap(i, rng.random_range(0..=i)));
+            self.order = (epoch, order);
         }
+        self.order.1[(at % count as u64) as usize]
+    }
+
+    /// A step; returns the mean divergence before it.
+    pub fn step(&mut self, network: &mut Network, teacher: &Network, sequences: &[Vec<u32>]) -> f64 {
+        if sequences.is_empty() {
+            self.step += 1;
+            return 0.0;
+        }
+        let size = self.tuning.batch.min(sequences.len());
+        let first = u64::from(self.step) * size as u64;
+        let batch: Vec<&[u32]> =
+            (first..first + size as u64).map(|at| &sequences[self.place(at, sequences.len())][..]).collect();
+        self.step += 1;
+        self.grads.clear();
         let tokens: usize = batch.iter().map(|ids| ids.len()).sum();
         let mut sum = 0.0;
         for ids in batch {
@@ -59,23 +85,60 @@ pub fn tune(
             let hidden = teacher.hidden(&input, &mut teacher.init_memory(1));
             let objective = Divergence { teacher, hidden, rows: ids.len() };
             let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / tokens as f32 };
-            let outcome = network.train(&input, &objective, &mut network.init_memory(1), &training, &mut grads);
+            let outcome = network.train(&input, &objective, &mut network.init_memory(1), &training, &mut self.grads);
             sum += outcome.losses.iter().copied().map(f64::from).sum::<f64>();
         }
-        let rate = tuning.rate * (1.0 - (step - 1) as f32 / tuning.steps as f32);
-        let reached = grads.finish();
-        for (matrix, param) in matrices.iter_mut().zip(network.params_mut()) {
+        let rate = self.tuning.rate * (1.0 - (self.step - 1) as f32 / self.tuning.steps as f32);
+        let reached = self.grads.finish();
+        for (matrix, param) in self.matrices.iter_mut().zip(network.params_mut()) {
             let Some(matrix) = matrix else { continue };
-            matrix.step(&reached[matrix.at], step as i32, rate);
+            matrix.step(&reached[matrix.at], self.step as i32, rate);
             param.data = matrix.values();
         }
-        done(step, sum / tokens.max(1) as f64);
+        sum / tokens.max(1) as f64
     }
-    network.set_rounded_inputs(&|_| None);
-    for (matrix, param) in matrices.into_iter().zip(network.params_mut()) {
-        if let Some(matrix) = matrix {
-            param.set_integers(matrix.integers);
-            param.set_activations(matrix.activations);
+
+    /// Scales and offsets, and the first and second moments of their gradients, of all matrices one after the other.
+    pub fn state(&self) -> [Vec<f32>; 3] {
+        let mut state = [const { Vec::new() }; 3];
+        for matrix in self.matrices.iter().flatten() {
+            for (sides, moments) in matrix.sides.iter().zip(&matrix.moments) {
+                let parts = [sides, &moments[0], &moments[1]];
+                state.iter_mut().zip(parts).for_each(|(all, part)| all.extend_from_slice(part));
+            }
+        }
+        state
+    }
+
+    /// Goes on after so many steps, from what [`Self::state`] was then.
+    pub fn go_on(&mut self, network: &mut Network, step: u32, state: &[Vec<f32>; 3]) {
+        let mut at = 0;
+        for matrix in self.matrices.iter_mut().flatten() {
+            for (sides, moments) in matrix.sides.iter_mut().zip(&mut matrix.moments) {
+                let [first, second] = moments;
+                let range = at..at + sides.len();
+                let parts = [sides, first, second];
+                parts.into_iter().zip(state).for_each(|(part, all)| part.copy_from_slice(&all[range.clone()]));
+                at = range.end;
+            }
+            matrix.set_sides();
+        }
+        for (matrix, param) in self.matrices.iter().zip(network.params_mut()) {
+            if let Some(matrix) = matrix {
+                param.data = matrix.values();
+            }
+        }
+        self.step = step;
+    }
+
+    /// Gives the network its integers back, with the scales as they are now.
+    pub fn end(self, network: &mut Network) {
+        network.set_rounded_inputs(&|_| None);
+        for (matrix, param) in self.matrices.into_iter().zip(network.params_mut()) {
+            if let Some(matrix) = matrix {
+                param.set_integers(matrix.integers);
+                param.set_activations(matrix.activations);
+            }
         }
     }
 }
@@ -131,7 +194,7 @@ impl Tuned {
 
     /// A step of Adam, relative to the size of each scale.
     fn step(&mut self, gradient: &[f32], step: i32, rate: f32) {
-        for (i, matrix) in self.integers.iter_mut().enumerate() {
+        for (i, matrix) in self.integers.iter().enumerate() {
             let (sides, moments) = (&mut self.sides[i], &mut self.moments[i]);
             let scales = sides.len() / if matrix.format().offset() { 2 } else { 1 };
             let dsides = gradient_of_sides(matrix, &self.place, gradient, i);
@@ -149,6 +212,14 @@ impl Tuned {
                     *side -= rate * size * mean / root;
                 }
             }
+        }
+        self.set_sides();
+    }
+
+    /// Gives the integers their scales and offsets.
+    fn set_sides(&mut self) {
+        for (matrix, sides) in self.integers.iter_mut().zip(&self.sides) {
+            let scales = sides.len() / if matrix.format().offset() { 2 } else { 1 };
             matrix.set_scales(&sides[..scales]);
             if matrix.format().offset() {
                 matrix.set_offsets(&sides[scales..]);

@@ -7,6 +7,7 @@
 
 use crate::composed::{BATCH, MODELS, TRAINING, network, segments};
 use lathe_model::{Grads, Input, Network, Precision, Targets};
+use lathe_ops::attention::KeptAs;
 
 const TOLERANCE: f32 = 0.1;
 
@@ -75,5 +76,34 @@ fn packed_weights_follow_the_parameters() {
         assert_eq!(losses, loss(&expected), "{toml}");
         changed.freeze();
         assert_eq!(losses, loss(&changed), "{toml}: frozen");
+    }
+}
+
+/// Tokens one by one with keys and values kept in fewer bits: near to those of f32, in bf16 nearer than in int8.
+#[test]
+fn caches_of_fewer_bits() {
+    for toml in MODELS {
+        let mut network = network(toml);
+        if !network.model.frame.backbone.causal() {
+            continue;
+        }
+        let mut logits = |kind: KeptAs| {
+            network.set_cache(kind);
+            let mut state = network.init_cache(BATCH, 1, &network.init_memory(BATCH));
+            let (ids, _) = &segments()[0];
+            let len = ids.len() / BATCH;
+            let step = |t: usize| ids.iter().skip(t).step_by(len).copied().collect::<Vec<u32>>();
+            (0..len)
+                .flat_map(|t| network.logits(&Input::tokens(&step(t), BATCH), &mut state).to_vec())
+                .collect::<Vec<f32>>()
+        };
+        let [exact, bf16, int8] = [KeptAs::F32, KeptAs::Bf16, KeptAs::Int8].map(&mut logits);
+        let length = |x: &mut dyn Iterator<Item = f32>| x.map(|x| x * x).sum::<f32>().sqrt();
+        let off = |found: &[f32]| length(&mut found.iter().zip(&exact).map(|(a, b)| a - b));
+        let all = length(&mut exact.iter().copied());
+        assert!(off(&bf16) <= 0.02 * all && off(&int8) <= 0.04 * all, "{toml}: {} {} of {all}", off(&bf16), off(&int8));
+        // Relative attention keeps f32.
+        let relative = toml.contains("transformer_xl");
+        assert!((off(&bf16) == 0.0) == relative && (off(&int8) == 0.0) == relative, "{toml}");
     }
 }

@@ -63,6 +63,12 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// A head of absolute scores, of queries, keys and values, that drops nothing.
+    pub fn absolute(shape: &Shape, [q, k, v]: [Mat<'a>; 3]) -> Self {
+        let scale = 1.0 / (shape.d_head as f32).sqrt();
+        Self { shape: *shape, q, k, v, r: None, real: None, biased: None, scale, dropout: Dropout::NONE }
+    }
+
     /// Blocks of queries: first, count, and one past the last key that any of them sees.
     fn blocks(&self) -> impl DoubleEndedIterator<Item = (usize, usize, usize)> + use<> {
         let Shape { queries, keys, mask, .. } = self.shape;

@@ -27,7 +27,7 @@ mod vnni;
 
 pub use format::{FORMATS, Format};
 pub(crate) use panels::{block_bytes, unpack};
-pub use product::{Activations, product};
+pub use product::{Activations, Part, product, products};
 pub(crate) use product::{Job, Left, run};
 
 use crate::gemm::Mat;

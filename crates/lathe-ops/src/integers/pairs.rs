@@ -57,9 +57,9 @@ pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize) {
         let codes = bytes_of(job, first, count, bytes);
         let numbers = floats_of(job, first, count, floats);
         assert!(codes.len() == count * panel && numbers.len() == count * side);
-        for (r0, rows) in parts {
-            for p in (0..count).step_by(2) {
-                let two = 2.min(count - p);
+        for p in (0..count).step_by(2) {
+            let two = 2.min(count - p);
+            for &(r0, rows) in &parts {
                 let (from, to) = ((p * LANES).max(lane) - lane, ((p + two) * LANES - lane).min(cols));
                 let c = c.block(r0, from, rows, to - from);
                 c.fetch();
@@ -86,8 +86,8 @@ pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize) {
                     }
                 }
             }
-            job.finish(&mut c, (r0, rows), row, col);
         }
+        job.finish(&mut c, (0, rows), row, col);
     });
 }
 

@@ -4,8 +4,8 @@ use super::activations::{Data, Kind, Memory};
 use super::kernel::{self, Place, Task};
 use super::panels::LANES;
 use super::{Integers, float};
-use crate::gemm::{self, Finish, Mat, MatMut, row_panels, shrinking, split};
-use crate::{flops, parallel};
+use crate::gemm::{self, Finish, FinishGrouped, Mat, MatMut, row_panels, shrinking, split};
+use crate::{flops, parallel, team};
 
 /// What becomes of activations in products with integer weights.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -63,16 +63,78 @@ pub(crate) fn run(
     if m == 0 || n == 0 {
         return;
     }
-    // Below this much work a second thread costs more than it saves.
-    let threads = threads.min(2 * m * n * k / 800_000 + 1);
+    let threads = enough(threads, m, n, k);
     let left = Left::new(a, w, activations, threads);
     let job = Job { w, first, left: &left, accumulate, finish };
-    let most = (MOST_CODES / k.max(1) / LANES * LANES).clamp(2 * LANES, MOST);
-    let parts = c.split(&[m], &job.ends(n, threads, most));
+    let parts = c.split(&[m], &job.ends(n, threads, most_outputs(k)));
     match threads {
         1 => parts.into_iter().for_each(|(row, col, part)| job.part(part, row, col)),
         _ => parallel::each(parts, |_, (row, col, part)| job.part(part, row, col)),
     }
+}
+
+/// One of several products with the same A: C = A W^T for the outputs of W from `first` on, of which C has as many columns.
+#[allow(missing_docs)]
+pub struct Part<'a> {
+    pub c: MatMut<'a>,
+    pub w: &'a Integers,
+    pub first: usize,
+}
+
+/// Several products with the same A, which is rounded once, as one piece of work. All W have the same format and as many
+/// inputs. `finish` gets the number of the product first.
+pub fn products(parts: Vec<Part<'_>>, a: Mat<'_>, activations: Activations, finish: Option<FinishGrouped<'_>>) {
+    let (m, k) = (a.rows(), a.cols());
+    let Some(Part { w, .. }) = parts.first() else { return };
+    let total: usize = parts.iter().map(|part| part.c.cols()).sum();
+    if m == 0 || total == 0 {
+        return;
+    }
+    let threads = enough(team::threads(), m, total, k);
+    let (format, left) = (w.format, Left::new(a, w, activations, threads));
+    let (most, mut before, mut pieces) = (most_outputs(k), 0, Vec::new());
+    for (i, Part { c, w, first }) in parts.into_iter().enumerate() {
+        flops::add(1, [m, c.cols(), k]);
+        assert!(
+            c.rows() == m && w.inputs == k && w.format == format && first + c.cols() <= w.outputs,
+            "product {i} of several: [{}, {}] = [{m}, {k}] by outputs from {first} of {format} [{}, {}]",
+            c.rows(),
+            c.cols(),
+            w.outputs,
+            w.inputs
+        );
+        before += c.cols();
+        let job = Job { w, first, left: &left, accumulate: false, finish: None };
+        // Only the last ones have to become smaller.
+        let ends = match before < total {
+            true => job.even_ends(c.cols(), c.cols().div_ceil(most)),
+            false => job.ends(c.cols(), threads, most),
+        };
+        pieces.extend(c.split(&[m], &ends).into_iter().map(|piece| (i, job, piece)));
+    }
+    let work = |_: usize, (i, job, (row, col, c)): (usize, Job<'_>, (usize, usize, MatMut<'_>))| {
+        let of_product = |row: usize, col: usize, values: &mut [f32]| {
+            if let Some(finish) = finish {
+                finish(i, row, col, values);
+            }
+        };
+        let finish: Option<Finish<'_>> = finish.is_some().then_some(&of_product);
+        Job { finish, ..job }.part(c, row, col);
+    };
+    match threads {
+        1 => pieces.into_iter().for_each(|piece| work(0, piece)),
+        _ => parallel::each(pieces, work),
+    }
+}
+
+/// Threads that are worth so much work: below, a second one costs more than it saves.
+fn enough(threads: usize, m: usize, n: usize, k: usize) -> usize {
+    threads.min(2 * m * n * k / 800_000 + 1)
+}
+
+/// The most outputs of a piece of work.
+fn most_outputs(k: usize) -> usize {
+    (MOST_CODES / k.max(1) / LANES * LANES).clamp(2 * LANES, MOST)
 }
 
 /// Activations, ready for products with weights.

@@ -2,7 +2,9 @@
 
 use crate::{close, graph, numbers, same_bits};
 use lathe_ops::Precision;
-use lathe_ops::attention::{self, Gradients, Inputs, Mask, Relative, RelativeGradients, Rows, Shape};
+use lathe_ops::attention::{
+    self, Gradients, Inputs, KEPT_AS, Kept, KeptAs, KeptRows, Mask, Relative, RelativeGradients, Rows, Shape,
+};
 use lathe_ops::dropout::Dropout;
 use lathe_ops::gemm::MatMut;
 
@@ -284,4 +286,67 @@ fn maps_have_gradients() {
         close(&format!("{mask:?} keys"), &gradients[1], &dk, 1e-5);
         assert!(gradients[2].iter().all(|dv| *dv == 0.0));
     }
+}
+
+/// Keys and values that are kept are those that were written, rounded, and attention reads them so: one query or many, a cache
+/// that was moved or copied or not.
+#[test]
+fn kept_keys_and_values_are_rounded() {
+    let (batch, keys, heads, kv_heads, d_head) = (2, 70, 6, 2, 20);
+    let (g, places) = (kv_heads * d_head, keys + 3);
+    for &(name, kind) in KEPT_AS {
+        assert_eq!((name.parse(), kind.to_string()), (Ok(kind), name.to_string()));
+        let mut kept = Kept::new(kind, d_head, batch * places * 2 * g);
+        let mut rounded = vec![0.0; batch * keys * 2 * g];
+        for (i, row) in rounded.chunks_exact_mut(2 * g).enumerate() {
+            let written: Vec<f32> = numbers(2 * g, i as u64).iter().map(|x| x * (1 + i % 5) as f32).collect();
+            let at = (i / keys * places + 3 + i % keys) * 2 * g;
+            kept.write(at, &written);
+            kept.read(at, row);
+            for (head, row) in written.chunks_exact(d_head).zip(row.chunks_exact(d_head)) {
+                let most = head.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                for (x, y) in head.iter().zip(row) {
+                    let allowed = match kind {
+                        KeptAs::F32 => 0.0,
+                        KeptAs::Bf16 => x.abs() / 256.0,
+                        KeptAs::Int8 => most * 0.5001 / 127.0,
+                    };
+                    assert!((x - y).abs() <= allowed, "{kind}: {x} is kept as {y}");
+                }
+            }
+        }
+        assert_eq!(kept.bytes() as f64 / (4.0 * kept.len() as f64), [1.0, 0.5, 0.25 + 1.0 / 20.0][kind as usize]);
+        let mut moved = kept.zeros(kept.len());
+        moved.copy(0, &kept, 0..kept.len());
+        for b in 0..batch {
+            let first = b * places * 2 * g;
+            moved.copy_within(first + 3 * 2 * g..first + places * 2 * g, first);
+        }
+        for queries in [1, keys - 1] {
+            let shape = Shape {
+                batch,
+                queries,
+                keys,
+                heads,
+                kv_heads,
+                d_head,
+                mask: Mask::Causal,
+                dropout: Dropout::NONE,
+                precision: Precision::F32,
+            };
+            let q = numbers(batch * queries * heads * d_head, 9);
+            let q = Rows { data: &q, stride: heads * d_head, batch_stride: queries * heads * d_head };
+            let rows = |first: usize| Rows { data: &rounded[first..], stride: 2 * g, batch_stride: keys * 2 * g };
+            let inputs = Inputs { q, k: rows(0), v: rows(g), relative: None, padding: None };
+            let mut expected = vec![0.0; batch * queries * heads * d_head];
+            attention::forward(&shape, &inputs, &mut expected, None);
+            for (kept, first) in [(&kept, 3 * 2 * g), (&moved, 0)] {
+                let rows = KeptRows { kept, first, values: g, stride: 2 * g, batch_stride: places * 2 * g };
+                let mut found = vec![0.0; expected.len()];
+                attention::forward_kept(&shape, q, &rows, &mut found);
+                close(&format!("{kind}, {queries} queries"), &found, &expected, 1e-6);
+            }
+        }
+    }
+    assert!("int4".parse::<KeptAs>().unwrap_err().contains("int4"));
 }

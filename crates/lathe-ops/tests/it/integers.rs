@@ -2,7 +2,7 @@
 
 use crate::{close, equal, numbers, same_bits};
 use lathe_ops::gemm::{Mat, MatMut, Packed, Product, Rhs, gemm, gemm_beside, gemm_finish, gemm_grouped, gemm_serial};
-use lathe_ops::integers::{Activations, FORMATS, Format, Integers, product};
+use lathe_ops::integers::{Activations, FORMATS, Format, Integers, Part, product, products};
 
 /// Every format there is.
 fn formats() -> Vec<Format> {
@@ -404,6 +404,38 @@ fn any_activations() {
             let found = run(Mat::new(&odd, 3, 70));
             assert!(found[20..40].iter().all(|c| c.abs() < 1e-38));
             assert!(found[40..].iter().all(|c| !c.is_finite()));
+        }
+    }
+}
+
+/// Several products with the same activations have the bits of each by itself.
+#[test]
+fn products_together_are_products_apart() {
+    for format in formats() {
+        for (m, inputs) in [(1, 100), (7, 33), (20, 130)] {
+            let a = numbers(m * inputs, 4);
+            let a = Mat::new(&a, m, inputs);
+            let weights = [(40, 1), (17, 2), (300, 3)].map(|(outputs, seed)| quantized(format, outputs, inputs, seed));
+            for activations in [Activations::Int8, Activations::Float] {
+                let firsts = [0, 3, 16];
+                let mut expected = weights.each_ref().map(|w| vec![0.0; m * (w.outputs() - 16)]);
+                for ((w, first), c) in weights.iter().zip(firsts).zip(&mut expected) {
+                    let width = c.len() / m;
+                    product(MatMut::new(c, m, width), a, w, first, activations, false, None, 2);
+                    c.iter_mut().enumerate().for_each(|(i, c)| *c += (i % width) as f32);
+                }
+                let mut found = expected.each_ref().map(|c| vec![0.0; c.len()]);
+                let parts = weights.iter().zip(firsts).zip(&mut found);
+                let parts = parts.map(|((w, first), c)| {
+                    let width = c.len() / m;
+                    Part { c: MatMut::new(c, m, width), w, first }
+                });
+                let finish = |_: usize, _: usize, col: usize, c: &mut [f32]| {
+                    c.iter_mut().enumerate().for_each(|(i, c)| *c += (col + i) as f32);
+                };
+                products(parts.collect(), a, activations, Some(&finish));
+                assert!(found == expected, "{format}, {m} by {inputs}, {activations:?}");
+            }
         }
     }
 }

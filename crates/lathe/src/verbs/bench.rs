@@ -11,6 +11,7 @@ use anyhow::Result;
 use clap::Parser;
 use lathe_job::bench;
 use lathe_job::measurer::Request;
+use lathe_model::{REGISTRY, folder};
 use lathe_search::profile::Interval;
 
 /// Measure how long a model takes on this machine, and how much memory
@@ -23,7 +24,8 @@ decode  T tokens, one at a time with the cache, from an empty prompt; the latenc
 prompt  T tokens of a prompt in one pass into an empty cache, logits of the last one alone, as a chat begins
 train   one whole step on random tokens: forward, cross-entropy, backward, AdamW
 
-Latency is a median with its 95 % interval; memory is the peak of the process.
+A model folder or a GGUF file is measured with its weights, stored as they are there; a model file, a shipped name or a folder
+with other keys over it with random ones. Latency is a median with its 95 % interval; memory is the peak of the process.
 
 Examples:
   lathe bench gpt2_small --seq 192
@@ -46,9 +48,14 @@ pub struct Bench {
 impl Action for Bench {
     fn run(self, json: bool) -> Result<()> {
         let workload = self.workload.workload();
-        let model = workload.model(&self.model.model()?)?;
+        let weights = self.model.folder();
+        let model = match weights {
+            Some(folder) => folder::load_model(folder, &REGISTRY)?,
+            None => self.model.model()?,
+        };
+        let model = workload.model(&model)?;
         let (seconds, seed) = (self.seconds, self.seed);
-        let request = Request { seed, ..Request::new(&model, &workload, seconds) };
+        let request = Request { seed, weights, ..Request::new(&model, &workload, seconds) };
         let found = screen::job(|context, watch| bench::run(context, &request, watch))?;
         if json {
             return output::json(&found);

@@ -7,6 +7,7 @@ use clap::Parser;
 use lathe_job::generate::{Request, Writer};
 use lathe_model::REGISTRY;
 use lathe_ops::Precision;
+use lathe_ops::attention::KeptAs;
 use lathe_train::generate::Sampling;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -52,6 +53,9 @@ pub struct Generate {
     /// Precision of products: f32 or bf16
     #[arg(long, default_value_t = Precision::F32)]
     precision: Precision,
+    /// What keys and values of the tokens before are kept as: f32, bf16 or int8
+    #[arg(long, default_value_t, value_name = "KIND")]
+    cache: KeptAs,
 }
 
 impl Action for Generate {
@@ -63,8 +67,8 @@ impl Action for Generate {
             repetition_penalty: self.repetition_penalty,
             seed: self.seed,
         };
-        let (tokens, precision) = (self.tokens, self.precision);
-        let request = Request { folder: self.folder, prompt: self.prompt, tokens, sampling, precision };
+        let (tokens, precision, cache) = (self.tokens, self.precision, self.cache);
+        let request = Request { folder: self.folder, prompt: self.prompt, tokens, sampling, precision, cache };
         let writer = Writer::open(&request, &REGISTRY)?;
         if json {
             return output::json(&writer.write(&mut |_| ControlFlow::Continue(())));

@@ -23,7 +23,7 @@ are rounded to 8 bits as they enter a product, but for those of matrices that be
 made of it are measured side by side on this machine.
 
 With --tune, scales alone are trained to make the output probabilities those of the original again; it takes minutes and
-helps 4 bits most.
+helps 4 bits most. What was killed goes on with the same command.
 
 Examples:
   lathe quantize stories15M --bits 8 --data stories.txt --documents --out stories-int8

@@ -54,7 +54,7 @@ fn a_rounded_model_is_smaller_and_nearly_as_good() {
     );
     // Nothing is overwritten, and wrong flags are told.
     for (flags, told) in [
-        (vec!["--bits", "8", "--out", made], "expected a new or empty folder"),
+        (vec!["--bits", "8", "--out", made], "expected a new folder"),
         (vec!["--bits", "5", "--out", "new"], "--bits"),
         (vec!["--bits", "4", "--group", "33", "--out", "new"], "expected"),
         (vec!["--bits", "4", "--slots", "9=8", "--out", "new"], "--slots"),
@@ -88,4 +88,41 @@ fn training_for_integers_ends_with_integers() {
         dir.path().join("again").to_str().unwrap(),
     ]);
     assert!((again["loss"]["before"].as_f64().unwrap() / loss(&with) - 1.0).abs() < 0.01, "{again} {with}");
+}
+
+/// A tuning that is killed goes on with the same command, to the same bits; what has ended is told again, and other settings are
+/// refused.
+#[test]
+fn a_killed_tuning_ends_with_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    trained(&dir.path().join("model"), &[]);
+    let command = |out: &str| {
+        let (model, out) = (path("model"), path(out));
+        let flags = "--bits 4 --tune 60 --data builtin:0.05 --calibration 512 --seconds 0 --threads 2";
+        let flags = flags.split(' ').map(String::from);
+        ["quantize".to_string(), model].into_iter().chain(flags).chain(["--out".into(), out]).collect::<Vec<_>>()
+    };
+    let run = |out: &str| json(&command(out).iter().map(String::as_str).collect::<Vec<_>>());
+    let whole = run("whole");
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_lathe"))
+        .args(command("killed"))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let checkpoint = dir.path().join("killed/checkpoints/step-000000020");
+    while !checkpoint.exists() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let after = run("killed");
+    assert_eq!(after["loss"], whole["loss"]);
+    let weights = |out: &str| std::fs::read(dir.path().join(out).join("model.safetensors")).unwrap();
+    assert!(weights("killed") == weights("whole"));
+    assert_eq!(run("killed"), after);
+    assert!(!dir.path().join("killed/checkpoints").exists());
+    let (code, told) = fails(&["quantize", &path("model"), "--bits", "8", "--out", &path("killed")]);
+    assert!(code == 2 && told.contains("other settings"), "{told}");
 }

@@ -5,7 +5,7 @@
 use super::{Heads, ROLE, Rotary};
 use crate::build::Site;
 use crate::composed::Graph;
-use crate::layer::{Cache, Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
+use crate::layer::{Cache, CacheKind, Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::params::{Builder, Grads};
@@ -13,7 +13,7 @@ use crate::taps::AttentionMap;
 use candle_core::Tensor;
 use lathe_core::Frame;
 use lathe_ops::Precision;
-use lathe_ops::attention::{self, Gradients, Inputs, Mask, Rows, Shape};
+use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, Mask, Rows, Shape};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::rope::Rope;
@@ -137,9 +137,7 @@ impl DotAttention {
             parts => {
                 let x = Mat::new(input, rows, input.len() / rows);
                 let columns = MatMut::new(&mut qkv, rows, self.width()).split(&[rows], &self.ends());
-                for (linear, (_, _, y)) in parts.iter().zip(columns) {
-                    linear.forward_into(pass.params, x, y);
-                }
+                Linear::forward_parts(parts, pass.params, x, columns.into_iter().map(|(_, _, y)| y).collect());
             }
         }
         qkv
@@ -201,9 +199,8 @@ impl Sublayer for DotAttention {
         match state {
             LayerState::Cache(cache) => {
                 let first = cache.append(pass.batch, 2 * g, &qkv, self.width(), a);
-                let (k, v) = cache.keys_and_values(first, g);
-                let inputs = Inputs { k, v, padding: None, ..inputs };
-                attention::forward(&self.shape(pass, cache.len), &inputs, &mut context, None);
+                let kept = cache.keys_and_values(first, g);
+                attention::forward_kept(&self.shape(pass, cache.len), inputs.q, &kept, &mut context);
             }
             _ => attention::forward(
                 &self.shape(pass, pass.len),
@@ -309,7 +306,11 @@ impl Sublayer for DotAttention {
 
     fn init_cache(&self, pass: &Pass<'_>, _: &[f32]) -> LayerState {
         match self.mask {
-            Mask::Causal => LayerState::Cache(Cache::new(pass.batch, 2 * self.g(), self.max_len, self.max_len)),
+            Mask::Causal => {
+                let kind = pass.context.get::<CacheKind>().map_or(KeptAs::F32, |kind| kind.0);
+                let sizes = (2 * self.g(), self.d_head);
+                LayerState::Cache(Cache::new(pass.batch, sizes, self.max_len, self.max_len, kind))
+            }
             _ => LayerState::None, // nothing to decode one token at a time
         }
     }

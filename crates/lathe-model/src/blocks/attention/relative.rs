@@ -12,7 +12,7 @@ use crate::taps::AttentionMap;
 use candle_core::Tensor;
 use lathe_core::Frame;
 use lathe_ops::Precision;
-use lathe_ops::attention::{self, Gradients, Inputs, Mask, Relative, RelativeGradients, Rows, Shape};
+use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, KeptRows, Mask, Relative, RelativeGradients, Rows, Shape};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::MatMut;
 use std::sync::Arc;
@@ -150,7 +150,10 @@ impl Sublayer for RelativeAttention {
                 cache.positions = Some((keys, self.project_distances(pass, keys)));
             }
             let r = &cache.positions.as_ref().expect("just made").1;
-            let (k, v) = cache.keys_and_values(first, a);
+            let KeptRows { kept, first, values, stride, batch_stride } = cache.keys_and_values(first, a);
+            let data = kept.floats().expect("kept as they are");
+            let rows = |first: usize| Rows { data: &data[first..], stride, batch_stride };
+            let (k, v) = (rows(first), rows(first + values));
             let inputs = Inputs { q: queries, k, v, relative: Some(self.relative(pass.params, r)), padding: None };
             attention::forward(&shape, &inputs, &mut context, None);
             cache.forget();
@@ -247,7 +250,8 @@ impl Sublayer for RelativeAttention {
         let a = self.heads * self.d_head;
         let mut kv = Buf::any(memory.len() / self.d * 2 * a);
         self.kv.forward(pass.params, memory, &mut kv);
-        let mut cache = Cache::new(pass.batch, 2 * a, self.mem_len, 2 * self.mem_len + pass.len);
+        let mut cache =
+            Cache::new(pass.batch, (2 * a, self.d_head), self.mem_len, 2 * self.mem_len + pass.len, KeptAs::F32);
         cache.append(pass.batch, 2 * a, &kv, 2 * a, 0);
         LayerState::Cache(cache)
     }
