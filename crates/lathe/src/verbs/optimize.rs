@@ -245,7 +245,7 @@ impl std::fmt::Display for Shown<'_> {
         writeln!(f, "\n{BOLD}{}{BOLD:#}", optimize::verdict(self.0))?;
         writeln!(
             f,
-            "speed-up {:.2} [{low:.2}, {high:.2}], measured side by side; judged on text that was used for nothing else; found by {}",
+            "speed-up {:.2} [{low:.2}, {high:.2}], side by side; judged on text used for nothing else; found by {}",
             self.0.speedup,
             self.0.from.join(", ")
         )?;
