@@ -239,11 +239,11 @@ impl Menu {
         let storages = self.choices.storages.len();
         // Each slot's picks that nothing cheaper beats: option and storage, microseconds, value.
         let mut picks: Vec<Vec<(usize, usize, f64, f64)>> = Vec::new();
-        for slot in 0..self.slots() {
+        for (slot, losses) in losses.iter().enumerate() {
             let mut list = Vec::new();
-            for option in (0..self.choices.blocks[slot].len()).filter(|&option| allowed(slot, option)) {
+            for option in (0..losses.len()).filter(|&option| allowed(slot, option)) {
                 for storage in 0..storages {
-                    let lost = losses[slot][option] + self.losses.storages[slot][storage];
+                    let lost = losses[option] + self.losses.storages[slot][storage];
                     let value = -lost - price * self.bytes.slots[slot][option][storage];
                     list.push((option, storage, self.us.slots[slot][option][storage], value));
                 }

@@ -17,7 +17,7 @@ pub struct Adam {
     pub eps: f64,
     /// L2 penalty.
     pub weight_decay: f64,
-    /// Whether a step is the gradient itself times lr, at most [`LONGEST`] for each number.
+    /// Whether a step is the gradient itself times lr, at most 0.5 for each number.
     #[serde(default)]
     pub plain: bool,
     steps: i32,
