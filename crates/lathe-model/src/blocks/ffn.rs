@@ -164,11 +164,11 @@ pub(super) struct Dense {
     pub norm: Vec<Vec<f32>>,
     /// What enters the neurons, [F, D]: one matrix, or gate and value.
     pub up: Vec<Vec<f32>>,
-    /// [F], or empty.
+    /// F long, or empty.
     pub up_bias: Vec<f32>,
     /// What they write, [F, D].
     pub down: Vec<f32>,
-    /// [D], or empty.
+    /// D long, or empty.
     pub down_bias: Vec<f32>,
 }
 

@@ -199,7 +199,7 @@ pub struct KeptRows<'a> {
     pub batch_stride: usize,
 }
 
-/// As [`forward`](super::forward) of absolute scores, with keys and values that are kept.
+/// As [`forward`] of absolute scores, with keys and values that are kept.
 pub fn forward_kept(shape: &Shape, q: Rows<'_>, rows: &KeptRows<'_>, out: &mut [f32]) {
     let KeptRows { kept, first, values, stride, batch_stride } = *rows;
     if let Some(data) = kept.floats() {

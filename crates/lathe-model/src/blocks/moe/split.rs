@@ -234,7 +234,7 @@ fn assign(neurons: &[usize], alike: &[f64], experts: usize, size: usize) -> Vec<
     groups
 }
 
-/// The mean direction in which neurons read, weighted by how much they write: [D].
+/// The mean direction in which neurons read, weighted by how much they write, D long.
 fn reading(dense: &Dense, group: &[usize]) -> Vec<f32> {
     let d = dense.width;
     let mut sum = vec![0.0f64; d];
