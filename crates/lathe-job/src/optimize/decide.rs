@@ -112,10 +112,20 @@ impl Job<'_> {
             let best = match candidates.first() {
                 None => {
                     let list = self.candidates(&proposers, "", (&bench, limits, original_ms), watch)?;
-                    if let Some(first) = list.iter().find(|one| !one.architecture.is_whole()) {
-                        (recipe, recipes) = self.recipe(first, watch)?;
-                    }
-                    candidates = self.halve(list, recipe, watch)?;
+                    candidates = match list.iter().position(|one| one.architecture.is_whole()) {
+                        // Whoever keeps every block has nothing to recover, and nobody else comes near it.
+                        Some(whole) => {
+                            let mut list = list;
+                            list.swap(0, whole);
+                            list
+                        }
+                        None => {
+                            if let Some(first) = list.first() {
+                                (recipe, recipes) = self.recipe(first, watch)?;
+                            }
+                            self.halve(list, recipe, watch)?
+                        }
+                    };
                     candidates.first().cloned()
                 }
                 Some(winner) => {

@@ -1,6 +1,7 @@
 //! Recovery: an assembled model learns from the original, or from the text, whichever helps. Many candidates learn a
 //! little, the better half of them twice as long, and so on.
 
+use super::decide::Point;
 use super::job::{Candidate, Job, Judged};
 use super::plan::{ROUNDS, candidates};
 use crate::event::steps;
@@ -165,7 +166,7 @@ impl Job<'_> {
     }
 
     /// Successive halving: all candidates learn, the better half twice as long, until one is left; it is the first of the list
-    /// then and has learnt longest. Those that need no recovery, since all their blocks are the trained ones, do not learn.
+    /// then and has learnt longest.
     pub(super) fn halve(&self, mut list: Vec<Candidate>, recipe: Recipe, watch: Watch<'_>) -> Result<Vec<Candidate>> {
         let proposed = list.len();
         let mut running: Vec<usize> = (0..list.len()).collect();
@@ -174,9 +175,7 @@ impl Job<'_> {
             running.truncate(count.min(running.len()).max(1));
             for (done, &i) in running.iter().enumerate() {
                 watch(steps("recovering candidates", done, running.len()));
-                if !list[i].architecture.is_whole() {
-                    self.round(&mut list[i], recipe, round, watch)?;
-                }
+                self.round(&mut list[i], recipe, round, watch)?;
             }
             running.sort_by(|&a, &b| self.expected(&list[a]).total_cmp(&self.expected(&list[b])));
         }
@@ -205,8 +204,11 @@ impl Job<'_> {
         last + candidate.lost_by_storage
     }
 
-    /// The original trained on with the text for as many steps as a recovery has in all.
-    pub(super) fn continued(&self, watch: Watch<'_>) -> Result<(PathBuf, u32)> {
+    /// The original trained on with the text for as many steps as a recovery has in all: none where nothing was recovered.
+    pub(super) fn continued(&self, points: &[Point], watch: Watch<'_>) -> Result<(PathBuf, u32)> {
+        if points.iter().all(|point| point.candidate.rounds.is_empty()) {
+            return Ok((self.teacher_folder().into(), 0));
+        }
         let steps = (0..=ROUNDS).map(|round| self.plan.amounts.first_steps << round).sum();
         let (label, recipe, seed) = ("text".to_string(), Recipe::Text, self.plan.asked.seed);
         let lesson = Lesson { name: CONTINUED, label, init: self.teacher_folder(), recipe, steps, seed };

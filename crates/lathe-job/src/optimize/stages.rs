@@ -65,7 +65,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     watch(stage(6, "store weights, and train the original on as a control"));
     let made: Vec<PathBuf> =
         decided.points.iter().map(|point| job.finish(&menu, point, watch)).collect::<Result<_>>()?;
-    let (continued, control_steps) = job.continued(watch)?;
+    let (continued, control_steps) = job.continued(&decided.points, watch)?;
 
     watch(stage(7, "measure and judge on text that was used for nothing else"));
     job.verify(

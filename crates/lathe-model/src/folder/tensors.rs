@@ -7,7 +7,7 @@ use super::FolderError;
 use lathe_ops::storage::{F32, STORAGES, Storage};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -269,11 +269,14 @@ pub(super) fn write_tensors_with(
         (tensor.name.clone(), info)
     });
     // transformers reads only files that say which framework's tensors they hold.
-    let mut format = HashMap::from([("format".to_string(), "pt".to_string())]);
+    let mut format = BTreeMap::from([("format".to_string(), "pt".to_string())]);
     format.extend(notes);
-    let header =
-        Metadata::new(Some(format), infos.collect()).expect("values that fill their shapes, one after another");
-    let mut header = serde_json::to_vec(&header).expect("names and numbers can be written");
+    let header = Metadata::new(None, infos.collect()).expect("values that fill their shapes, one after another");
+    let header = serde_json::to_string(&header).expect("names and numbers can be written");
+    // In the order of their names, so that the same tensors are the same bytes: the crate has notes in any order.
+    let format = serde_json::to_string(&format).expect("words can be written");
+    let rest = if tensors.is_empty() { "}" } else { &format!(",{}", &header[1..]) };
+    let mut header = format!("{{\"__metadata__\":{format}{rest}").into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
     write_aside(path, |out| {
         out.write_all(&(header.len() as u64).to_le_bytes())?;

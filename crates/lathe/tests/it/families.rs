@@ -72,11 +72,8 @@ fn weights_that_are_not_used_are_told() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     let sizes = ["--layers", "sf", "--d-model", "8", "--max-len", "16", "--data", "builtin:0.01", "--batch", "2"];
     json(&[&["train", "--backbone", "gpt2", "--steps", "2", "--out", &path("model")], &sizes[..]].concat());
-    let bench = command(&["bench", &path("model"), "--seconds", "0.01"]).output().unwrap();
-    let told = String::from_utf8_lossy(&bench.stderr).into_owned();
-    assert!(told.contains("only the architecture") && told.contains("not its weights"), "{told}");
-    let args = ["optimize", "--model", &path("model"), "--data", "builtin:0.01", "--steps", "2", "--seq", "99"];
-    let (code, told) = fails(&[&args[..], &["--out", &path("faster")]].concat());
+    let args = ["optimize", "--from-scratch", "--model", &path("model"), "--data", "builtin:0.01", "--steps", "2"];
+    let (code, told) = fails(&[&args[..], &["--seq", "99", "--out", &path("faster")]].concat());
     assert_eq!(code, 2, "{told}");
     assert!(told.contains("weights in") && told.contains("not used") && told.contains("lathe train --init"), "{told}");
 }
