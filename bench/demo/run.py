@@ -1,10 +1,11 @@
 """Makes the model that ships with its weights, the storyteller, and half of its layers by the same recipe, which must be
 at least 5 % worse; what is recorded is not run again.
 
-    python3 bench/demo/run.py [--pieces SECONDS] [--only train | ship]
+    python3 bench/demo/run.py [--pieces SECONDS] [--only train | longer | ship]
 
-train: both trainings, each a line of bench/runs/demo.jsonl. ship: the weights as bf16 into
-crates/lathe-model/shipped/trained, with their bits per byte of the text that they are judged by; build lathe again then.
+train: both trainings, each a line of bench/runs/demo.jsonl. longer: the same with four times the steps, which ships nothing.
+ship: the weights as bf16 into crates/lathe-model/shipped/trained, with their bits per byte of the text that they are judged
+by; build lathe again then. Without --only: train and ship.
 Folders are kept under --work, so that whatever was killed goes on; with --pieces a training is stopped and taken up again
 after so many seconds, to let others have the machine in between. The recipe is crates/lathe-train/recipes/storyteller.toml.
 """
@@ -29,7 +30,7 @@ parser.add_argument("--lathe", default=ROOT / "target/release/lathe")
 parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/demo")
 parser.add_argument("--threads", default="2")
 parser.add_argument("--pieces", type=int)
-parser.add_argument("--only", choices=["train", "ship"])
+parser.add_argument("--only", choices=["train", "longer", "ship"])
 args = parser.parse_args()
 
 
@@ -51,9 +52,18 @@ def train(name, *flags):
             pass
 
 
+HALF = ["--layers", "(sf)x2"]
+LONGER = ["--data", "builtin:10", "--steps", "10000", "--warmup", "300"]
+
+
 def trainings():
     yield "storyteller", lambda: train("storyteller")
-    yield "half its layers", lambda: train("half", "--layers", "(sf)x3")
+    yield "half its layers", lambda: train("half", *HALF)
+
+
+def longer():
+    yield "storyteller", lambda: train("longer", *LONGER)
+    yield "half its layers", lambda: train("longer-half", *LONGER, *HALF)
 
 
 def bf16(floats):
@@ -84,6 +94,7 @@ def pack(source, target, notes):
 
 def ship():
     trained, packed = args.work / "storyteller", args.work / "packed"
+    train("storyteller")
     packed.mkdir(exist_ok=True)
     shutil.copy(trained / "config.json", packed)
     pack(trained / "model.safetensors", packed / "model.safetensors", {"format": "pt"})
@@ -95,6 +106,6 @@ def ship():
 
 args.work.mkdir(parents=True, exist_ok=True)
 if args.only != "ship":
-    record(ROOT / "bench/runs/demo.jsonl", {"train": trainings}, None)
-if args.only != "train":
+    record(ROOT / "bench/runs/demo.jsonl", {"train": trainings, "longer": longer}, [args.only or "train"])
+if args.only in (None, "ship"):
     ship()
