@@ -4,6 +4,7 @@ use lathe_core::{Backbone, Block, Model, Role, Setting, Spec};
 use lathe_model::blocks::BLOCKS;
 use lathe_model::derive::{self, Origin};
 use lathe_model::{BlockBench, Grads, Input, Mixture, Network, REGISTRY, SuperNet, Targets, Training, count, folder};
+use lathe_ops::attention::KeptAs;
 use lathe_ops::buffer::Buf;
 use lathe_ops::integers::{Activations, FORMATS};
 use lathe_ops::loss::IGNORE;
@@ -342,20 +343,26 @@ fn blocks_run_alone_and_in_super_nets() {
 #[test]
 fn caches_grow() {
     let (batch, width, capacity) = (2, 2, 10_000);
-    let mut cache = lathe_model::layer::Cache::new(batch, width, capacity, capacity);
-    let mut all: Vec<Vec<f32>> = vec![Vec::new(); batch];
-    for (step, len) in [1, 4000, 300, 4000, 1].into_iter().enumerate() {
-        let value = |b: usize, t: usize| (step * 100_000 + b * 10_000 + t) as f32;
-        let new: Vec<f32> = (0..batch).flat_map(|b| (0..len).flat_map(move |t| [value(b, t), -value(b, t)])).collect();
-        for (b, all) in all.iter_mut().enumerate() {
-            all.extend_from_slice(&new[b * len * width..][..len * width]);
-        }
-        let first = cache.append(batch, width, &new, width, 0);
-        let (k, _) = cache.keys_and_values(first, 1);
-        for (b, all) in all.iter().enumerate() {
-            let found: Vec<f32> = (0..cache.len).map(|i| k.data[b * k.batch_stride + i * k.stride]).collect();
-            let expected: Vec<f32> = all.iter().step_by(2).copied().collect();
-            assert!(found == expected, "step {step}");
+    for (kind, off) in [(KeptAs::F32, 0.0), (KeptAs::Bf16, 1.0 / 256.0), (KeptAs::Int8, 1e-6)] {
+        let mut cache = lathe_model::layer::Cache::new(batch, (width, 1), capacity, capacity, kind);
+        let mut all: Vec<Vec<f32>> = vec![Vec::new(); batch];
+        for (step, len) in [1, 4000, 300, 4000, 1].into_iter().enumerate() {
+            let value = |b: usize, t: usize| (step * 100_000 + b * 10_000 + t) as f32;
+            let new: Vec<f32> =
+                (0..batch).flat_map(|b| (0..len).flat_map(move |t| [value(b, t), -value(b, t)])).collect();
+            for (b, all) in all.iter_mut().enumerate() {
+                all.extend_from_slice(&new[b * len * width..][..len * width]);
+            }
+            let first = cache.append(batch, width, &new, width, 0);
+            let rows = cache.keys_and_values(first, 1);
+            for (b, all) in all.iter().enumerate() {
+                for (i, expected) in all.iter().step_by(2).enumerate() {
+                    let mut found = [0.0];
+                    rows.kept.read(rows.first + b * rows.batch_stride + i * rows.stride, &mut found);
+                    assert!((found[0] - expected).abs() <= off * expected.abs(), "{kind}, step {step}: {found:?}");
+                }
+                assert_eq!(all.len() / 2, cache.len);
+            }
         }
     }
 }
