@@ -85,7 +85,7 @@ def compressed(folder, name, *flags, verb="quantize", before=None):
     out = make(verb, folder, name, *flags)
     before = before or folder
     measured = shares(before, out, [("prompt", 128), ("decode", 128)])
-    return {"flags": flags, "bytes": size(out) / size(before), **judged(before, out), **measured}
+    return {"flags": [str(flag) for flag in flags if not isinstance(flag, pathlib.Path)], "bytes": size(out) / size(before), **judged(before, out), **measured}
 
 
 CALIBRATED = ["--documents", "--seconds", 0]
@@ -108,15 +108,20 @@ def stories():
 VOCAB = ["--vocab", "--documents", "--seconds", 1]
 
 
+EXPECTED = ["--expected", "0.00002", "--samples", 512]
+
+
 def vocab():
-    yield "tokens used", lambda: compressed(args.stories, "vocab", *VOCAB, "--data", texts()[2], verb="prune")
+    for name, more in {"tokens used": [], "tokens used or expected": EXPECTED}.items():
+        flags = [*VOCAB, *more, "--data", texts()[2]]
+        yield name, lambda name=name, flags=flags: compressed(args.stories, f"vocab {name}", *flags, verb="prune")
 
 
 def together():
-    fewer = make("prune", args.stories, "vocab", *VOCAB, "--data", texts()[2])
+    fewer = make("prune", args.stories, "vocab tokens used or expected", *VOCAB, *EXPECTED, "--data", texts()[2])
     for bits in ("int8, groups of 64", "int4, calibrated and tuned"):
         flags = [*BITS[bits], "--data", texts()[1], *CALIBRATED]
-        name = f"tokens used, {bits}"
+        name = f"tokens used or expected, {bits}"
         yield name, lambda name=name, flags=flags: compressed(fewer, name, *flags, before=args.stories)
 
 
@@ -146,7 +151,8 @@ def gpt2():
 
 
 SMALL = "--backbone gpt2 --layers (sf)x4 --d-model 128 --heads 4 --inner 512 --vocab 256 --max-len 128".split()
-RUN = "--data builtin:8 --batch 16 --lr 0.002 --eval-every 1000000".split()
+RUN = "--data builtin:2 --batch 16 --eval-every 1000000".split()
+JUDGED = "builtin:0.3:77"  # another text of the language
 
 
 def quality():
@@ -162,16 +168,16 @@ def quality():
             return out, json.loads((out / "result.json").read_text())["valid"]["loss"]
 
         def ways(seed=seed, trained=trained):
-            model, loss = trained("small", *SMALL, "--steps", args.steps)
+            model, loss = trained("small", *SMALL, "--lr", "0.002", "--steps", args.steps)
             on = ["--init", model, "--steps", args.steps // 4, "--lr", "0.0005"]
             found = {"f32": loss, "f32, trained on": trained("on", *on)[1]}
             for name, flags in {"plainly": BITS["int4, rounded plainly"], "calibrated": BITS["int4, calibrated"], "tuned": ["--bits", 4, "--tune", 200]}.items():
-                out = make("quantize", model, f"small {name} {seed}", *flags, "--data", "builtin:8", "--seconds", 0, "--activations", "none")
-                found[name] = lathe("eval", out, "--data", "builtin:2:77")["loss"]
+                out = make("quantize", model, f"small {name} {seed}", *flags, "--data", "builtin:1", "--seconds", 0, "--activations", "none")
+                found[name] = lathe("eval", out, "--data", JUDGED)["loss"]
             aware, _ = trained("aware", *on, "--quantize", "int4_g32")
             both, _ = trained("aware-activations", *on, "--quantize", "int4_g32", "--quantize-activations", "true")
             for name, folder in {"f32": model, "f32, trained on": args.work / f"on-{seed}", "aware": aware, "aware, activations too": both}.items():
-                found[name] = lathe("eval", folder, "--data", "builtin:2:77")["loss"]
+                found[name] = lathe("eval", folder, "--data", JUDGED)["loss"]
             return found
 
         yield f"seed {seed}", ways

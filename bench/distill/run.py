@@ -35,7 +35,7 @@ parser.add_argument("--only", nargs="*")
 parser.add_argument("--table", action="store_true")
 args = parser.parse_args()
 
-DATA = "--data builtin:12 --precision bf16"
+DATA = "--data builtin:2 --precision bf16"
 MODEL = "--backbone gpt2 --layers (sf)x8 --d-model 128 --heads 4 --inner 512 --vocab 256 --max-len 128"
 STUDENT = f"{DATA} --batch 16 --lr 0.001 --eval-every 1000000 --checkpoint-every 200"
 

@@ -30,7 +30,7 @@ parser.add_argument("--ticket-steps", type=int, default=1500, help="of every tra
 parser.add_argument("--table", action="store_true")
 args = parser.parse_args()
 
-DATA = "builtin:8"
+DATA = "builtin:2"
 MODEL = ["--backbone", "gpt2", "--layers", "(sf)x6", "--d-model", "128", "--heads", "8", "--vocab", "256", "--max-len", "128"]
 KEPT = ["layers", "params", "loss", "bits_per_byte", "latency_ms", "speedup", "speedup_interval", "sparsity", "share", "cpu",
         "threads", "workload", "text", "rounds", "control", "gzip_bytes"]  # fmt: skip
@@ -54,7 +54,7 @@ def trained():
 
 def prune(model, name, *flags):
     out = args.work / name.replace(" ", "_").replace(",", "")
-    found = lathe("prune", model, "--data", DATA, "--out", out, *flags)
+    found = lathe("prune", model, "--data", DATA, "--eval-bytes", 1 << 16, "--out", out, *flags)
     return {key: found[key] for key in KEPT if key in found}
 
 
@@ -63,7 +63,7 @@ def curve(knob):
         for by, seeds in [("gradient", 1), ("activations", 1), ("random", 3)]:
             for seed in range(seeds):
                 name = f"{knob} 0.{tenths}, {by}" + (f", seed {seed}" if by == "random" else "")
-                flags = [f"--{knob}", f"0.{tenths}", "--importance", by, "--seed", seed, "--seconds", 2]
+                flags = [f"--{knob}", f"0.{tenths}", "--importance", by, "--seed", seed, "--seconds", 1]
                 yield name, lambda name=name, flags=flags: prune(trained(), name, *flags)
 
 

@@ -61,6 +61,10 @@ pub struct Asked {
     pub iterative: bool,
     /// Sequences to look at.
     pub samples: u32,
+    /// Unused tokens stay that the model expects, until those that go have at most this share of its predictions together;
+    /// `None` lets all of them go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<f64>,
     /// Whether the text is read document by document.
     pub documents: bool,
     /// Bytes of text that losses are measured on, at most; 0 for all.
@@ -105,6 +109,10 @@ impl Asked {
         only(self.importance.is_some(), units, "importance", "heads or inner, of which it chooses")?;
         only(self.evenly, units || weights, "evenly", "heads, inner or magnitude, which it spreads")?;
         only(self.iterative, matches!(self.what, What::Blocks(_)), "iterative", "blocks, which go one by one")?;
+        only(self.expected.is_some(), matches!(self.what, What::Vocab), "expected", "vocab, whose tokens it keeps")?;
+        if let Some(share) = self.expected.filter(|share| !(0.0..1.0).contains(share)) {
+            return Err(Error::setting("expected", share, "a share of the predictions, from 0 to below 1"));
+        }
         only(training, weights, "steps", "magnitude, between whose prunings they train")?;
         only(self.lottery.is_some(), weights, "lottery", "magnitude, by which tickets are found")?;
         only(self.control, training, "control", "steps, without which nothing is trained")?;

@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 impl Job<'_> {
-    fn samples(&self, watch: Watch<'_>) -> Result<Vec<Batch>> {
+    pub(super) fn samples(&self, watch: Watch<'_>) -> Result<Vec<Batch>> {
         let settings = (self.asked.samples, self.asked.seed);
         let found = self.text.samples(&self.network.model.frame, self.task, &self.tokenizer, settings, &mut *watch)?;
         watch(Event::Done);

@@ -2,10 +2,11 @@
 
 use super::Job;
 use super::outcome::{Found, Share, Vocabulary};
+use crate::event::steps;
 use crate::input::write_text;
 use crate::{Error, Event, Result, Watch};
-use lathe_model::Network;
 use lathe_model::prune::vocabulary;
+use lathe_model::{Input, Network};
 use lathe_train::data::{Pruned, Tokenizer, renumber_ids};
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -13,9 +14,12 @@ use std::path::Path;
 
 impl Job<'_> {
     pub(super) fn vocabulary(&self, watch: Watch<'_>) -> Result<Found> {
-        let used = self.text.used(&self.tokenizer, &mut *watch)?;
+        let mut used = self.text.used(&self.tokenizer, &mut *watch)?;
         watch(Event::Done);
         let count = used.len();
+        if let Some(share) = self.asked.expected {
+            self.add_expected(share, &mut used, watch)?;
+        }
         let before = self.network.model.frame.vocab;
         // Tokens that a task has beyond the tokenizer's are the model's last.
         let extra = self.task.map_or(0, |task| task.extra_tokens(self.tokenizer.specials()));
@@ -52,6 +56,42 @@ fn shrink_with(
     tokens.extend(before - extra..before);
     let smaller = vocabulary::keep(network, &tokens)?;
     Ok((smaller, tokenizer, tokens.into_iter().zip(0..).collect()))
+}
+
+impl Job<'_> {
+    /// Adds the unused tokens that the model expects most, until all others have at most a share of its predictions for
+    /// sequences of the text.
+    fn add_expected(&self, share: f64, used: &mut BTreeSet<u32>, watch: Watch<'_>) -> Result<()> {
+        let (network, known) = (&self.network, self.tokenizer.vocab());
+        if !network.model.frame.backbone.causal() || network.log_probabilities() {
+            let found = "what a model with a plain softmax over the next token has, and this has none";
+            return Err(Error::setting("expected", found, "no share"));
+        }
+        let samples = self.samples(&mut *watch)?;
+        let vocab = network.model.frame.vocab as usize;
+        let (mut masses, mut rows) = (vec![0.0f64; vocab], 0u32);
+        for (done, batch) in samples.iter().enumerate() {
+            let hidden = network.hidden(&Input::tokens(&batch.ids, 1), &mut network.init_memory(1));
+            for logits in network.outputs(&hidden).chunks_exact(vocab) {
+                let most = logits.iter().copied().fold(f32::MIN, f32::max);
+                let sum: f64 = logits.iter().map(|logit| f64::from((logit - most).exp())).sum();
+                let each = masses.iter_mut().zip(logits);
+                each.for_each(|(mass, logit)| *mass += f64::from((logit - most).exp()) / sum);
+                rows += 1;
+            }
+            watch(steps("asking the model", done + 1, samples.len()));
+        }
+        watch(Event::Done);
+        let mut unused: Vec<u32> = (0..known).filter(|token| !used.contains(token)).collect();
+        unused.sort_by(|&a, &b| masses[a as usize].total_cmp(&masses[b as usize]).then(a.cmp(&b)));
+        let mut gone = 0.0;
+        let stay = unused.iter().position(|&token| {
+            gone += masses[token as usize] / f64::from(rows);
+            gone > share
+        });
+        used.extend(&unused[stay.unwrap_or(unused.len())..]);
+        Ok(())
+    }
 }
 
 /// Names special tokens in a saved `config.json` as that of another folder does, by their new ids where they have any.

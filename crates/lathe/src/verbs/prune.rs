@@ -20,7 +20,9 @@ matter least over all blocks, or with --evenly as many from each; one head (or o
 values) and 8 neurons stay in every block. A block that is removed leaves no gap. The result is an ordinary model.
 
 --vocab drops tokens that the text never uses. The tokenizer goes on with the rest, down to bytes where it has them: any
-text is still encoded, and text of kept tokens as before. Special tokens stay; ids change.
+text is still encoded, and text of kept tokens as before. Special tokens stay; ids change. A word of other texts whose token
+is gone costs many bits: --expected 0.00002 keeps what the model itself expects beyond the text, by its predictions for
+--samples sequences.
 
 --magnitude makes the smallest weights of the blocks' matrices 0. That is smaller when compressed, not faster. With
 --steps N weights go while the model trains (Zhu and Gupta, 2017). With --lottery K the model is trained K + 1 times
@@ -33,7 +35,7 @@ The text is split: the first nine tenths choose what goes (and train), losses ar
 models are measured side by side, in turn. What was killed goes on with the same command.
 
 Examples:
-  lathe prune stories15M --data stories.txt --documents --vocab --out fewer_tokens
+  lathe prune stories15M --data stories.txt --documents --vocab --expected 0.00002 --samples 512 --out fewer_tokens
   lathe prune mine --data my.txt --heads 0.25 --out fewer_heads
   lathe prune mine --data my.txt --inner 0.5 --evenly --importance gradient --out narrower
   lathe prune mine --data my.txt --blocks 4 --iterative --out shallower
@@ -73,6 +75,9 @@ pub struct Prune {
     /// Remove blocks one by one, and look again after each
     #[arg(long, help_heading = "How it is chosen")]
     iterative: bool,
+    /// With --vocab: keep unused tokens that the model expects, until those that go have at most this share of its predictions
+    #[arg(long, value_name = "SHARE", help_heading = "How it is chosen")]
+    expected: Option<f64>,
     /// Sequences of the text to look at
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "How it is chosen")]
     samples: u32,
@@ -145,6 +150,7 @@ impl Action for Prune {
             evenly: self.evenly,
             iterative: self.iterative,
             samples: self.samples,
+            expected: self.expected,
             documents: self.documents,
             eval_bytes: self.eval_bytes,
             workload: self.workload.workload(),

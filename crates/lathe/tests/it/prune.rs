@@ -138,6 +138,8 @@ fn wrong_requests_are_told() {
         (&["--magnitude", "0.5", "--lottery", "2"], "--steps is missing"),
         (&["--magnitude", "0.5", "--control"], "--control"),
         (&["--heads", "0.5", "--vocab"], "cannot be used with"),
+        (&["--heads", "0.5", "--expected", "0.1"], "expected vocab"),
+        (&["--vocab", "--expected", "1"], "from 0 to below 1"),
         (&[], "required"),
         (&["--vocab"], "bytes"),
         (&["--heads", "0.5", "--seq", "99"], "max_len"),
@@ -199,6 +201,15 @@ fn without_unused(backbone: &str, more: &[&str]) {
     assert!(number(&json(&["eval", &out, "--data", &strange])["bits_per_byte"]) > 0.0);
     if causal {
         json(&["generate", &out, "--prompt", "the birds 🙂", "--tokens", "5"]);
+        // What the model expects stays: everything where nothing may go, and ever less.
+        let kept = |share: &str| {
+            let out = path(&dir, &format!("kept-{share}"));
+            let flags = ["prune", &model, "--data", &few, "--vocab", "--expected", share, "--out", &out];
+            number(&json(&[&flags, &QUICK[..]].concat())["vocab"]["after"])
+        };
+        let after = number(&vocab["after"]);
+        let (all, some) = (kept("0"), kept("0.9"));
+        assert!(all == 500.0 && some < all && some >= after, "{backbone}: {all} {some} {after}");
     }
 }
 
