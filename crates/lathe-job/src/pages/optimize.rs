@@ -153,11 +153,12 @@ fn offer(block: &Block, choices: &Choices, us: &[f64]) -> Offer {
     let model = Model { frame: choices.frame.clone(), blocks: vec![full] };
     Offer {
         name: format!("{block:?}"),
-        kind: match (block.kind.role(), block.kind.key()) {
+        // What computes conditionally has a dense block of as many parameters.
+        kind: match (block.kind.role(), block.kind.dense(block, &choices.frame)) {
             (Role::Identity, _) => "x",
-            (_, "moe") => "m",
-            (Role::MixesTokens, _) => "s",
-            (Role::PerToken, _) => "f",
+            (_, Some(_)) => "m",
+            (Role::MixesTokens, None) => "s",
+            (Role::PerToken, None) => "f",
         },
         knobs: full.knobs().filter_map(|(_, knob, value)| Some((knob.name, value?))).collect(),
         params: of_blocks(&model, &Setting::of(&model))[0].params,
