@@ -1,6 +1,6 @@
 //! A GGUF file stands wherever a model folder does.
 
-use crate::{command, fails, json};
+use crate::{fails, json};
 use std::path::Path;
 
 fn fixture(name: &str) -> String {
