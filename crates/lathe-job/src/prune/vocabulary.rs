@@ -63,8 +63,8 @@ impl Job<'_> {
     /// sequences of the text.
     fn add_expected(&self, share: f64, used: &mut BTreeSet<u32>, watch: Watch<'_>) -> Result<()> {
         let (network, known) = (&self.network, self.tokenizer.vocab());
-        if !network.model.frame.backbone.causal() || network.log_probabilities() {
-            let found = "what a model with a plain softmax over the next token has, and this has none";
+        if !network.model.frame.backbone.causal() {
+            let found = "a share for a model that does not predict the next token";
             return Err(Error::setting("expected", found, "no share"));
         }
         let samples = self.samples(&mut *watch)?;

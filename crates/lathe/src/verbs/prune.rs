@@ -21,7 +21,7 @@ values) and 8 neurons stay in every block. A block that is removed leaves no gap
 
 --vocab drops tokens that the text never uses. The tokenizer goes on with the rest, down to bytes where it has them: any
 text is still encoded, and text of kept tokens as before. Special tokens stay; ids change. A word of other texts whose token
-is gone costs many bits: --expected 0.00002 keeps what the model itself expects beyond the text, by its predictions for
+is gone costs many bits: --expected 0.00017 keeps what the model itself expects beyond the text, by its predictions for
 --samples sequences.
 
 --magnitude makes the smallest weights of the blocks' matrices 0. That is smaller when compressed, not faster. With
@@ -35,7 +35,7 @@ The text is split: the first nine tenths choose what goes (and train), losses ar
 models are measured side by side, in turn. What was killed goes on with the same command.
 
 Examples:
-  lathe prune stories15M --data stories.txt --documents --vocab --expected 0.00002 --samples 512 --out fewer_tokens
+  lathe prune stories15M --data stories.txt --documents --vocab --expected 0.00017 --samples 256 --out fewer_tokens
   lathe prune mine --data my.txt --heads 0.25 --out fewer_heads
   lathe prune mine --data my.txt --inner 0.5 --evenly --importance gradient --out narrower
   lathe prune mine --data my.txt --blocks 4 --iterative --out shallower
