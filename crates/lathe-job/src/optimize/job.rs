@@ -10,7 +10,7 @@ use crate::event::steps;
 use crate::input::{read_json, write_json};
 use crate::optimize::pair;
 use crate::profiler::TableSource;
-use crate::{Context, Error, Event, Result, Watch};
+use crate::{Context, Error, Event, Result, Watch, identity};
 use lathe_core::Model;
 use lathe_model::prune::blocks::Influence;
 use lathe_model::{Network, SuperNet, folder};
@@ -28,6 +28,8 @@ use std::time::Duration;
 pub const BASELINE: &str = "baseline";
 /// The folder, and the name, of the model that was asked for.
 pub const FOUND: &str = "found";
+/// What whole architectures take, as measured.
+const WHOLE: &str = "whole";
 /// The folder of the original without tokens that the text never uses.
 pub const VOCAB: &str = "vocab";
 
@@ -208,13 +210,22 @@ impl Job<'_> {
         Ok(workload.passes(network, 0))
     }
 
-    /// What an architecture takes whole, as a share of the original's latency, and the original's milliseconds.
+    /// What an architecture takes whole, as a share of the original's latency, and the original's milliseconds; what was
+    /// measured before is not measured again.
     pub(super) fn measure(&self, choices: &Choices, architecture: &Architecture) -> Result<(f64, f64)> {
+        let folder = self.path(WHOLE);
+        let path = folder.join(format!("{}.json", identity::of(architecture)));
+        if path.exists() {
+            return read_json(&path);
+        }
         let workload = &self.plan.asked.workload;
         let model = workload.model(&choices.model(architecture))?;
         let pass = workload.passes(choices.for_measuring(architecture, model)?, 0);
         let pair = pair::measure_tight([self.original_pass()?, pass], self.share_of_budget(MEASURING));
-        Ok((pair.share, pair.first_ms.median))
+        let measured = (pair.share, pair.first_ms.median);
+        std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        write_json(&path, &measured)?;
+        Ok(measured)
     }
 
     /// Fits the correction of a menu's sums to whole models. Returns the original's milliseconds.

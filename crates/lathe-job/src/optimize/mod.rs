@@ -8,6 +8,7 @@
 //! tokens/              the text to learn
 //! report.txt           the text to report on, which nothing is chosen by
 //! table.json           what every option costs in every storage
+//! whole/               what whole architectures take
 //! correction.json      what sums of it have to become to be what whole models take
 //! options/             the options of all blocks, distilled
 //! audit.json           how well these tell the loss of whole architectures, where that was asked for

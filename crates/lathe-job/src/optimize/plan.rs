@@ -153,6 +153,8 @@ pub struct Measures {
 pub const ROUNDS: u32 = 3;
 /// Ways to recover that are tried.
 pub const RECIPES: usize = 3;
+/// What is left of the budget after what is slower than it was measured to be.
+const MARGIN: f64 = 0.8;
 /// Shares of the budget: options, scores, proposers, recovery with the control. The rest is measuring and evaluating.
 const OPTIONS: f64 = 0.18;
 const SCORES: f64 = 0.08;
@@ -162,7 +164,7 @@ const RECOVERY: f64 = 0.50;
 impl Amounts {
     /// As much as a budget has room for.
     pub fn within(minutes: f64, steps: Option<u32>, of: Measures) -> Self {
-        let seconds = 60.0 * minutes;
+        let seconds = MARGIN * 60.0 * minutes;
         // Forward is a third of a step.
         let forward = of.step / 3.0;
         let token = forward / of.tokens as f64;

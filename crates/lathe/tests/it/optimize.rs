@@ -89,6 +89,11 @@ fn killed_at_any_stage_it_ends_with_the_same_bits() {
     for name in ["plan.json", "table.json", "correction.json"] {
         std::fs::copy(whole_at.join(name), killed_at.join(name)).expect("a record");
     }
+    std::fs::create_dir_all(killed_at.join("whole")).expect("a folder");
+    for entry in std::fs::read_dir(whole_at.join("whole")).expect("measurements") {
+        let path = entry.expect("a file").path();
+        std::fs::copy(&path, killed_at.join("whole").join(path.file_name().expect("a name"))).expect("a record");
+    }
     let mut wait = Duration::from_millis(60);
     let mut kills = 0;
     let found = loop {
