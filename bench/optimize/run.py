@@ -3,7 +3,7 @@
     python3 bench/optimize/run.py --stories DIR --text stories.txt [--other other.txt] [--only GROUP ...]
     python3 bench/optimize/run.py --table
 
-Groups: first (with nothing given), stories (a Llama of 15 M with all levers, prompts and decoding), structure (its child with fewer
+Groups: first (with nothing given, on a quiet machine and on one of which a core is busy, three times each), stories (a Llama of 15 M with all levers, prompts and decoding), structure (its child with fewer
 tokens, blocks and widths alone in f32, three seeds at two targets), audit (scores of single blocks against whole architectures), general
 (--general FILE, a GGUF file of a general model, on the same text, --outside FILE), room (--enwik8 FILE: a byte-level GPT-2 and a
 Transformer-XL that are trained first). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that
@@ -82,8 +82,20 @@ def optimize(name, minutes, *flags, other=None):
     return result
 
 
+def loaded(run):
+    """The same with a process that keeps one core busy all the while."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            return run()
+        finally:
+            busy.kill()
+
+
 def first():
-    yield "nothing given", lambda: optimize("first", 10)
+    for time in range(3):
+        run = lambda name: optimize(name, 10)
+        yield f"nothing given, quiet, {time}", lambda n=f"first-quiet-{time}": run(n)
+        yield f"nothing given, one core busy, {time}", lambda n=f"first-loaded-{time}": loaded(lambda: run(n))
 
 
 def stories():
