@@ -6,6 +6,7 @@ use super::menu::{Limits, Menu};
 use super::plan::Target;
 use super::proposers::{self, Bench, Proposer, SearchTraining};
 use super::recover::Recipe;
+use super::text::Assembled;
 use crate::input::{read_json, write_json};
 use crate::{Error, Event, Result, Watch};
 use lathe_model::{Network, SuperNet, folder};
@@ -99,7 +100,7 @@ impl Job<'_> {
         let amounts = (self.plan.amounts.evaluations, u64::from(asked.seed));
         let proposers = proposers::proposers(&asked.proposers.join(","))?;
         let training = self.search_training(proposers.iter().any(|one| one.trains()), watch)?;
-        let bench = Bench::new(menu, library.net, &self.judging, &influence, amounts, training);
+        let bench = Bench::new(menu, library.net, &self.scoring, &influence, amounts, training);
         let bits = self.bits_alone(menu, library.loss, bytes);
         let most = asked.max_loss.map(|per_cent| (1.0 + per_cent / 100.0) * self.judging.loss(library.network));
 
@@ -306,7 +307,7 @@ impl Job<'_> {
             self.tokenizer.save(&folder)?;
         }
         let lost_by_storage = menu.lost_by_storage(&architecture);
-        let assembled = bench.loss(&architecture) - lost_by_storage;
+        let assembled = self.judging.loss(&Assembled(bench.net, &architecture.options));
         let (from, rounds) = (vec![from.to_string()], Vec::new());
         Ok(Candidate {
             name,

@@ -45,7 +45,7 @@ impl Correction {
     pub const NONE: Self = Self { offset: 0.0, factor: 1.0 };
 
     /// The least squares of relative errors over pairs of a sum and what was measured; a factor alone where there are few or
-    /// where a line would make no sense.
+    /// where a line would make no sense: below 0 it would make the smallest models take no time at all.
     pub fn fit(pairs: &[(f64, f64)]) -> Self {
         let mut ratios: Vec<f64> = pairs.iter().map(|(sum, whole)| whole / sum).collect();
         ratios.sort_by(f64::total_cmp);
@@ -65,7 +65,7 @@ impl Correction {
         }
         let fitted = Self { offset: (t1 * s22 - t2 * s12) / det, factor: (t2 * s11 - t1 * s12) / det };
         let least = pairs.iter().map(|pair| pair.1).fold(f64::INFINITY, f64::min);
-        let sane = fitted.offset > -0.3 * least && fitted.offset < 0.7 * least && fitted.factor > 0.3;
+        let sane = (0.0..0.7 * least).contains(&fitted.offset) && fitted.factor > 0.3;
         if sane { fitted } else { plain }
     }
 
@@ -295,4 +295,19 @@ fn undominated(mut picks: Vec<(usize, usize, f64, f64)>) -> Vec<(usize, usize, f
         keep
     });
     picks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_fitted_where_it_makes_sense() {
+        let fitted = Correction::fit(&[(100.0, 130.0), (200.0, 230.0), (300.0, 330.0), (400.0, 430.0)]);
+        assert!((fitted.offset - 30.0).abs() < 1e-6 && (fitted.factor - 1.0).abs() < 1e-6, "{fitted:?}");
+        // As measured beside another process: no model takes less than no time.
+        let noisy = [(6078.0, 15267.0), (4177.0, 10113.0), (3057.0, 6981.0), (2960.0, 7281.0), (1980.0, 3988.0)];
+        let fitted = Correction::fit(&noisy);
+        assert_eq!((fitted.offset, fitted.factor), (0.0, 10113.0 / 4177.0));
+    }
 }

@@ -122,7 +122,7 @@ pub struct Plan {
 pub struct Amounts {
     /// Steps in which options learn.
     pub option_steps: u32,
-    /// Tokens that single replacements are scored by.
+    /// Tokens that single replacements are scored by, and whole architectures while they are proposed.
     pub score_tokens: u64,
     /// Evaluations of whole architectures by a proposer.
     pub evaluations: usize,
@@ -180,10 +180,11 @@ impl Amounts {
             + f64::from(total) * (of.targets.saturating_sub(1) as f64)
             + f64::from(total);
         let first = RECOVERY * seconds / (units * (of.step + forward));
+        let score_tokens = whole(SCORES * seconds / (token * of.count.max(1) as f64), 1024.0, 16384.0);
         Self {
             option_steps: whole(OPTIONS * seconds / option_step, 10.0, 3000.0),
-            score_tokens: u64::from(whole(SCORES * seconds / (token * of.count.max(1) as f64), 1024.0, 16384.0)),
-            evaluations: whole(PROPOSING * seconds / (token * 4096.0 * 2.0), 8.0, 400.0) as usize,
+            score_tokens: u64::from(score_tokens),
+            evaluations: whole(PROPOSING * seconds / (token * f64::from(score_tokens)), 8.0, 400.0) as usize,
             first_steps: match steps {
                 Some(steps) => (steps >> ROUNDS).max(1),
                 None => whole(first, 2.0, 4000.0),
