@@ -10,7 +10,7 @@
 use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, Result, Role, Setting, Shape};
 use lathe_model::build::{BuildBlock, LayerBuilder, Site};
-use lathe_model::layer::{AsideGrads, Layer, LayerState, OwnState, Pass, Saved, Stream};
+use lathe_model::layer::{Layer, LayerState, OwnState, Pass, Saved, Stream};
 use lathe_model::linear::Matrix;
 use lathe_model::params::{Builder, Grads};
 use lathe_model::{Graph, GraphStream, Precision};
@@ -202,13 +202,13 @@ impl Layer for PoolLayer {
         let mut aside = x.aside.clone();
         aside.push((NAME, Stream { aside: Vec::new(), ..x.clone() }));
         let position = (x.position - before.min(x.position)) / self.by;
-        let y = Stream { hidden: Arc::new(z), len, position, mask: x.mask.as_ref().map(real), aside };
+        let y = Stream { hidden: Arc::new(z), len, position, mask: x.mask.as_ref().map(real), aside, stack: x.stack };
         (y, Box::new(()))
     }
 
-    fn backward(&self, pass: &Pass<'_>, _: Saved, dy: Buf, aside: &mut AsideGrads, _: &mut Grads) -> Buf {
+    fn backward(&self, pass: &Pass<'_>, _: Saved, dy: Buf, _: &mut Grads) -> Buf {
         let (all, groups) = (pass.len * self.d, pass.len / self.by * self.d);
-        let mut dx = aside.take(NAME).unwrap_or_else(|| Buf::zeros(pass.batch * all));
+        let mut dx = pass.aside_grads.take(NAME).unwrap_or_else(|| Buf::zeros(pass.batch * all));
         for b in 0..pass.batch {
             let dx = dx[b * all..][..all].chunks_exact_mut(self.by * self.d);
             for (dx, dz) in dx.zip(dy[b * groups..][..groups].chunks_exact(self.d)) {
@@ -229,7 +229,7 @@ impl Layer for PoolLayer {
         };
         let mut aside = x.aside.clone();
         aside.push((NAME, GraphStream { aside: Vec::new(), ..x.clone() }));
-        Ok(GraphStream { hidden: z, len, mask: x.mask.as_ref().map(real), aside })
+        Ok(GraphStream { hidden: z, len, mask: x.mask.as_ref().map(real), aside, stack: x.stack })
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {
@@ -282,11 +282,18 @@ impl Layer for UnpoolLayer {
                 last.0[b] = newest.to_vec();
             }
         }
-        let y = Stream { hidden: Arc::new(out), len: x.len, position: x.position, mask: x.mask, aside: y.aside };
+        let y = Stream {
+            hidden: Arc::new(out),
+            len: x.len,
+            position: x.position,
+            mask: x.mask,
+            aside: y.aside,
+            stack: x.stack,
+        };
         (y, Box::new(had))
     }
 
-    fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, aside: &mut AsideGrads, _: &mut Grads) -> Buf {
+    fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, _: &mut Grads) -> Buf {
         let had: bool = *saved.downcast().expect("what this layer saved");
         let (all, groups) = (dy.len() / pass.batch, pass.len * self.d);
         let mut dz = Buf::zeros(pass.batch * groups);
@@ -297,7 +304,7 @@ impl Layer for UnpoolLayer {
             }
         }
         if had {
-            aside.lay(NAME, dy);
+            pass.aside_grads.lay(NAME, dy);
         }
         dz
     }
@@ -308,7 +315,7 @@ impl Layer for UnpoolLayer {
         let none = z.hidden.reshape((graph.batch, graph.len, self.d))?.pad_with_zeros(1, 1, 0)?;
         let groups: Vec<u32> = self.groups(0, x.len).map(|group| group as u32).collect();
         let added = none.index_select(&Tensor::new(groups, z.hidden.device())?, 1)?.reshape(((), self.d))?;
-        Ok(GraphStream { hidden: (&x.hidden + added)?, len: x.len, mask: x.mask, aside: y.aside })
+        Ok(GraphStream { hidden: (&x.hidden + added)?, len: x.len, mask: x.mask, aside: y.aside, stack: x.stack })
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

@@ -3,6 +3,7 @@
 //! | file | shows |
 //! |---|---|
 //! | `conv.rs` | a block that mixes tokens in its own way, with a state of its own |
+//! | `bart.rs` | an encoder-decoder, with folders of transformers |
 //! | `cross.rs` | attention to another stream, which a block below laid aside |
 //! | `funnel.rs` | blocks that change the length |
 //! | `project.rs` | a block that changes the width |
@@ -13,6 +14,7 @@
 //! passed to whatever reads models; `tests/outside.rs` counts, trains, decodes, profiles, searches, saves and loads
 //! with it.
 
+mod bart;
 mod conv;
 mod cross;
 mod funnel;
@@ -23,18 +25,19 @@ mod rezero;
 use lathe_core::{Backbone, BlockKind, Registry};
 use lathe_model::backbones::BACKBONES;
 
+pub use bart::Bart;
 pub use conv::Conv;
-pub use cross::{Cross, Keep};
+pub use cross::{Cross, Decoder, Keep};
 pub use funnel::{Pool, Unpool};
 pub use nope::Nope;
 pub use project::Project;
 pub use rezero::ReZero;
 
 /// Our blocks.
-pub const BLOCKS: &[&dyn BlockKind] = &[&Conv, &Keep, &Cross, &Pool, &Unpool, &Project, &ReZero];
+pub const BLOCKS: &[&dyn BlockKind] = &[&Conv, &Keep, &Decoder, &Cross, &Pool, &Unpool, &Project, &ReZero];
 
 /// lathe's blocks and backbones, and ours.
 pub static REGISTRY: std::sync::LazyLock<Registry> = std::sync::LazyLock::new(|| Registry {
     blocks: [lathe_model::blocks::BLOCKS, BLOCKS].concat().leak(),
-    backbones: [BACKBONES, &[&Nope as &dyn Backbone]].concat().leak(),
+    backbones: [BACKBONES, &[&Nope as &dyn Backbone, &Bart]].concat().leak(),
 });

@@ -59,7 +59,7 @@ impl Backbone for Nope {
 }
 
 impl BuildBackbone for Nope {
-    fn layer_name(&self, number: usize) -> String {
+    fn layer_name(&self, _: &Frame, number: usize) -> String {
         format!("decoder.layers.{number}")
     }
 

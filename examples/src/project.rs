@@ -8,7 +8,7 @@
 use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Frame, Knob, Result, Role, Setting, Shape};
 use lathe_model::build::{BuildBlock, LayerBuilder, Site};
-use lathe_model::layer::{AsideGrads, Layer, LayerState, Pass, Saved, Stream};
+use lathe_model::layer::{Layer, LayerState, Pass, Saved, Stream};
 use lathe_model::linear::{Linear, Matrix};
 use lathe_model::params::{Builder, Grads};
 use lathe_model::{Graph, GraphStream, Precision};
@@ -95,7 +95,7 @@ impl Layer for ProjectLayer {
         (x.with(y), Box::new(x.hidden.clone()))
     }
 
-    fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, _: &mut AsideGrads, grads: &mut Grads) -> Buf {
+    fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, grads: &mut Grads) -> Buf {
         let x: Arc<Buf> = *saved.downcast().expect("what this layer saved");
         let mut dx = Buf::any(x.len());
         self.0.backward_input(pass.params, &dy, &mut dx, false);

@@ -8,7 +8,7 @@
 use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Frame, Knob, Result, Role, Setting};
 use lathe_model::build::{BuildBlock, LayerBuilder, Site};
-use lathe_model::layer::{AsideGrads, Layer, LayerState, Pass, Saved, Stream};
+use lathe_model::layer::{Layer, LayerState, Pass, Saved, Stream};
 use lathe_model::linear::{Linear, Matrix};
 use lathe_model::params::{Builder, Grads, Init, ParamId};
 use lathe_model::{Graph, GraphStream, Precision};
@@ -106,7 +106,7 @@ impl Layer for ReZeroLayer {
         (x.with(y), Box::new(kept))
     }
 
-    fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, _: &mut AsideGrads, grads: &mut Grads) -> Buf {
+    fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, grads: &mut Grads) -> Buf {
         let (x, h, added): Kept = *saved.downcast().expect("what this layer saved");
         let scale = pass.params.get(self.scale)[0];
         grads.add(self.scale)[0] += dy.iter().zip(added.iter()).map(|(dy, added)| dy * added).sum::<f32>();

@@ -17,6 +17,7 @@ fn counted_as_it_is() {
         ("nope", "s f s f s f s f s f", "nope_layers=2"),
         ("llama", "s f keep cross f cross{heads=1} f", ""),
         ("gpt2", "s pool keep f cross unpool", ""),
+        ("bart", "s f s f decoder s cross f s cross{heads=1} f", "src_len=5"),
     ];
     for (backbone, stack, more) in conv.into_iter().chain(others) {
         let lengths = if backbone == "transformer_xl" { "mem_len=5" } else { "max_len=12" };
@@ -27,7 +28,11 @@ fn counted_as_it_is() {
         let network = Network::new(model, 0).expect("a network");
         assert_eq!(network.params().count() as u64, counts.total_params(), "{toml}");
         let mut state = network.init_memory(1);
-        let counted = flops::count(|| drop(network.logits(&Input::tokens(&[3, 1, 4, 1, 5, 9], 1), &mut state)));
+        let mut input = Input::tokens(&[3, 1, 4, 1, 5, 9], 1);
+        if network.model.frame.source_len().is_some() {
+            input = input.after(&[2, 6, 5, 3, 5]);
+        }
+        let counted = flops::count(|| drop(network.logits(&input, &mut state)));
         assert_eq!(counted, counts.total_flops(), "{toml}");
     }
 }

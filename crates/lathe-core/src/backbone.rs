@@ -85,6 +85,12 @@ pub trait Backbone: Sync {
     fn has_head(&self, _frame: &Frame) -> bool {
         true
     }
+    /// Tokens of a second text that models of a frame read before they write, at the most: those of an
+    /// encoder-decoder. Its stem gives these, with the first text laid aside ([`crate::TARGET`]), and the key `stack`
+    /// of a block's frame is then the stack that the block stands in.
+    fn source_len(&self, _frame: &Frame) -> Option<u32> {
+        None
+    }
     /// Widths of its layer-scaled baseline, where the papers name one.
     fn base_widths(&self) -> Option<BaseWidths> {
         None

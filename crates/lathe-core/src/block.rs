@@ -21,9 +21,18 @@ pub enum Role {
     Identity,
 }
 
+/// The stacks of an encoder-decoder: blocks stand in the first until one of them goes on with the other text.
+pub const ENCODER: &str = "encoder";
+/// The other one.
+pub const DECODER: &str = "decoder";
+/// The name under which the stem of an encoder-decoder lays the other text aside.
+pub const TARGET: &str = "target";
+
 /// Width and length of hidden states, and of those that blocks below laid aside for blocks above.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
+    /// The stack, where a model has several.
+    pub stack: Option<&'static str>,
     /// D
     pub width: u32,
     /// T
@@ -35,7 +44,7 @@ pub struct Shape {
 impl Shape {
     /// Hidden states of so many tokens, with nothing laid aside.
     pub fn new(width: u32, len: u64) -> Self {
-        Self { width, len, aside: Vec::new() }
+        Self { stack: None, width, len, aside: Vec::new() }
     }
 
     /// Lays width and length aside under a name.
@@ -73,6 +82,14 @@ pub trait BlockKind: Sync {
     fn cost(&self, block: &Block, frame: &Frame, setting: &Setting) -> Cost;
     /// What it does to a sequence.
     fn role(&self) -> Role;
+    /// Whether it begins a layer of the reference rather than joins one.
+    fn begins_layer(&self) -> bool {
+        self.role() == Role::MixesTokens
+    }
+    /// What it reads of what was laid aside, by name; measured alone, it finds a text of the source's length there.
+    fn reads(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// The blocks of this kind that a search may offer in a frame, cheapest first, the frame's own last.
     fn variants(&self, frame: &Frame) -> Vec<Block>;
     /// The blocks of this kind that can be made out of a trained block of whatever kind and are cheaper than it,

@@ -23,7 +23,7 @@ pub mod notation;
 pub mod space;
 
 pub use backbone::{Backbone, BaseWidths, Defaults, OwnKey, Registry, Segmentation};
-pub use block::{Block, BlockKind, Domain, Knob, Role, Shape, knob};
+pub use block::{Block, BlockKind, DECODER, Domain, ENCODER, Knob, Role, Shape, TARGET, knob};
 pub use cost::{Cost, Setting};
 pub use error::{Error, Result, shorten};
 pub use fault::Fault;

@@ -7,7 +7,8 @@
 
 use crate::fields::{Field, Fields, TomlDocument, int_within, real_within};
 use crate::{
-    Backbone, Block, Error, MAX_INNER, MAX_WIDTH, OwnKey, Registry, Result, Segmentation, Setting, Shape, notation,
+    Backbone, Block, DECODER, ENCODER, Error, MAX_INNER, MAX_WIDTH, OwnKey, Registry, Result, Segmentation, Setting,
+    Shape, TARGET, notation,
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -413,6 +414,33 @@ impl Frame {
         self.backbone.has_head(self)
     }
 
+    /// Tokens of the text that an encoder reads, at the most; `None` where there is none.
+    pub fn source_len(&self) -> Option<u32> {
+        self.backbone.source_len(self)
+    }
+
+    /// The stack that a block stands in, where the model has several.
+    pub fn stack(&self) -> Option<&str> {
+        self.word("stack")
+    }
+
+    /// The frames of blocks in each stack.
+    pub fn stacks(&self) -> Vec<Self> {
+        let stacks: &[&str] =
+            if self.source_len().is_some() { &[ENCODER, DECODER] } else { return vec![self.clone()] };
+        let of = |stack: &&str| {
+            let mut frame = self.clone();
+            frame.set_stack(stack);
+            frame
+        };
+        stacks.iter().map(of).collect()
+    }
+
+    /// The frame of blocks in a stack.
+    pub fn set_stack(&mut self, stack: &str) {
+        self.own.insert("stack", Value::Word(stack.into()));
+    }
+
     /// Most tokens of a pass: of a segment, or of a window.
     pub fn window(&self) -> u32 {
         if self.has_memory() { self.tgt_len } else { self.max_len }
@@ -521,8 +549,18 @@ pub struct StackPlace<'a> {
 impl<'a> StackPlace<'a> {
     /// Below the first block of a model.
     pub fn new(frame: &'a Frame) -> Self {
-        let shape = Shape::new(frame.d_model, frame.tgt_len.into());
-        Self { model: frame, frame: Cow::Borrowed(frame), shape }
+        Self::of_len(frame, frame.tgt_len.into())
+    }
+
+    /// The same for texts of so many tokens.
+    pub fn of_len(frame: &'a Frame, len: u64) -> Self {
+        let (mut shape, mut here) = (Shape::new(frame.d_model, len), Cow::Borrowed(frame));
+        if let Some(source) = frame.source_len() {
+            shape.lay_aside(TARGET);
+            (shape.stack, shape.len) = (Some(ENCODER), source.into());
+            here.to_mut().set_stack(ENCODER);
+        }
+        Self { model: frame, frame: here, shape }
     }
 
     /// Whether a block may stand here.
@@ -532,10 +570,14 @@ impl<'a> StackPlace<'a> {
 
     /// Goes on above a block.
     pub fn pass(&mut self, block: &Block) -> Result<()> {
-        self.shape = block.kind.reshape(block, self.shape.clone())?;
-        if self.shape.width != self.frame.d_model {
-            self.frame.to_mut().d_model = self.shape.width;
+        let above = block.kind.reshape(block, self.shape.clone())?;
+        if above.width != self.frame.d_model {
+            self.frame.to_mut().d_model = above.width;
         }
+        if let Some(stack) = above.stack.filter(|_| above.stack != self.shape.stack) {
+            self.frame.to_mut().set_stack(stack);
+        }
+        self.shape = above;
         Ok(())
     }
 
@@ -543,6 +585,10 @@ impl<'a> StackPlace<'a> {
     /// with all of them.
     pub fn end(&self) -> Result<()> {
         let (frame, shape) = (self.model, &self.shape);
+        if let Some((_, len)) = shape.see(TARGET) {
+            let found = format!("{len} tokens that no block of the encoder goes on with");
+            return Err(Error::value("layers", found, "a block that begins the decoder"));
+        }
         if shape.width != frame.d_model {
             let expected = format!("d_model, which is {}", frame.d_model);
             return Err(Error::value("layers", format!("a width of {} after the last block", shape.width), expected));
@@ -572,15 +618,16 @@ impl Model {
             place.check(block).map_err(|error| error.at(&format!("block {} ({block:?})", i + 1)))?;
             place.pass(block).map_err(|error| error.at(&format!("block {} ({block:?})", i + 1)))?;
         }
-        place.end()?;
+        if !blocks.is_empty() {
+            place.end()?; // without blocks a frame is measured by itself
+        }
         Ok(Self { frame, blocks })
     }
 
     /// Each block with the frame and the setting that it stands in: those of the model until a block changes width or
     /// length.
     pub fn placed<'a>(&'a self, setting: Setting) -> impl Iterator<Item = (&'a Block, Cow<'a, Frame>, Setting)> {
-        let mut place = StackPlace::new(&self.frame);
-        place.shape.len = setting.tgt_len;
+        let mut place = StackPlace::of_len(&self.frame, setting.tgt_len);
         self.blocks.iter().map(move |block| {
             let here = (block, place.frame.clone(), Setting { tgt_len: place.shape.len, ..setting });
             place.pass(block).expect("a stack that was checked");
@@ -591,7 +638,9 @@ impl Model {
     /// Whether hidden states have the same width and length from the first block to the last.
     pub fn keeps_shape(&self) -> bool {
         let whole = Setting::of(self);
-        self.placed(whole).all(|(_, frame, here)| here == whole && frame.d_model == self.frame.d_model)
+        let alike =
+            |(_, frame, here): (&Block, Cow<'_, Frame>, Setting)| here == whole && frame.d_model == self.frame.d_model;
+        self.frame.source_len().is_none() && self.placed(whole).all(alike)
     }
 
     /// The stack in the notation.

@@ -2,7 +2,7 @@
 
 use crate::build::Site;
 use crate::context::{Context, Contexts, Reports};
-use crate::layer::{LayerState, Pass, Stream};
+use crate::layer::{AsideGrads, LayerState, Pass, Stream};
 use crate::params::{Builder, Grads, Param, Params};
 use crate::stack::{Choice, Mixture, Stack};
 use crate::taps::{Map, TapGradients, Taps};
@@ -28,6 +28,7 @@ pub struct BenchState {
     position: usize,
     contexts: Contexts<'static>,
     context: Arc<Context>,
+    aside_grads: AsideGrads,
 }
 
 const ONLY: fn(usize) -> Mixture = |_| Mixture::Hard(0);
@@ -79,8 +80,9 @@ impl BlockBench {
     /// there is no memory) where it is `cached`.
     pub fn state(&self, batch: usize, len: usize, cached: bool) -> BenchState {
         let contexts = Contexts::new(Cow::Owned(self.frame.clone()), Dropout::NONE, None);
-        let context = contexts.of(len, self.frame.d_model as usize);
-        let mut state = BenchState { layers: self.stack.init_memory(batch), position: 0, contexts, context };
+        let context = contexts.of(len, self.frame.d_model as usize, None);
+        let (layers, aside_grads) = (self.stack.init_memory(batch), AsideGrads::default());
+        let mut state = BenchState { layers, position: 0, contexts, context, aside_grads };
         if cached {
             let reports = Reports::default();
             let layers = self.stack.init_cache(&self.pass(batch, len, false, &state, &reports), &state.layers);
@@ -109,13 +111,21 @@ impl BlockBench {
             context: &state.context,
             contexts: &state.contexts,
             reports,
+            aside: &[],
+            aside_grads: &state.aside_grads,
             map: Map::Unwanted,
         }
     }
 
     fn stream(&self, x: Buf, batch: usize, state: &BenchState) -> Stream {
-        let len = x.len() / batch / self.frame.d_model as usize;
-        Stream::new(x, len, state.position, None)
+        let d = self.frame.d_model as usize;
+        let mut stream = Stream::new(x, 0, state.position, None);
+        stream.len = stream.hidden.len() / batch / d;
+        let len = self.frame.source_len().map_or(stream.len, |len| len as usize);
+        for name in self.stack.slots[0][0].block.kind.reads() {
+            stream.aside.push((name, Stream::new(Buf::zeros(batch * len * d), len, 0, None)));
+        }
+        stream
     }
 
     /// The output for hidden states [B * T, D].

@@ -5,15 +5,15 @@ use crate::build;
 use crate::context::{Context, Contexts, Reports};
 use crate::embedding::EmbeddingTable;
 use crate::head::{Head, Top};
-use crate::layer::{CacheKind, LayerState, Pass, Stream};
+use crate::layer::{AsideGrads, CacheKind, LayerState, Pass, Saved, Stream};
 use crate::linear::Matrix;
 use crate::objective::Objective;
 use crate::observe::{Observation, Observe};
 use crate::params::{Builder, Grads, ParamId, Params, Place};
 use crate::stack::{self, Mixture, Stack, pack};
-use crate::stem::{Input, Stem, StemPass, StemSaved};
+use crate::stem::{Input, Stem, StemPass};
 use crate::taps::{Map, Seen, Taps};
-use lathe_core::{Frame, Result};
+use lathe_core::{Frame, Result, TARGET};
 use lathe_ops::Precision;
 use lathe_ops::attention::KeptAs;
 use lathe_ops::buffer::Buf;
@@ -79,6 +79,7 @@ pub(crate) struct Run<'a> {
     dropout: [Dropout; 3],
     contexts: Contexts<'a>,
     context: Arc<Context>,
+    aside_grads: AsideGrads,
 }
 
 impl<'a> Run<'a> {
@@ -106,8 +107,9 @@ impl<'a> Run<'a> {
         let of = |probability: f64| key.map_or(Dropout::NONE, |key| Dropout { probability: probability as f32, key });
         let dropout = [of(frame.dropout), of(frame.attn_dropout), of(frame.moe_dropout)];
         let contexts = Contexts::new(Cow::Borrowed(frame), dropout[0], change);
-        let context = contexts.of(input.len(), frame.d_model as usize);
-        Self { params, input, position, training, dropout, contexts, context }
+        let context = contexts.of(input.len(), frame.d_model as usize, None);
+        let aside_grads = AsideGrads::default();
+        Self { params, input, position, training, dropout, contexts, context, aside_grads }
     }
 
     fn stem(&self) -> StemPass<'_> {
@@ -128,6 +130,8 @@ impl<'a> Run<'a> {
             context: &self.context,
             contexts: &self.contexts,
             reports,
+            aside: &[],
+            aside_grads: &self.aside_grads,
             map: Map::Unwanted,
         }
     }
@@ -135,7 +139,9 @@ impl<'a> Run<'a> {
 
 /// What a pass keeps for its backward.
 struct Kept {
-    stem: StemSaved,
+    stem: Saved,
+    /// Numbers that left the encoder, where no block went on with the other text.
+    unread: Option<usize>,
     slots: Vec<stack::SlotKept>,
     norm: Option<(Buf, Buf)>,
 }
@@ -254,14 +260,16 @@ impl Body {
     ) -> (Option<Buf>, Kept, Seen) {
         let pass = run.pass(reports);
         let (x, stem) = self.stem.forward(&run.stem(), run.input);
-        let x = Stream::new(x, run.input.len(), run.position, run.input.mask);
-        let (x, slots, seen) = self.stack.forward(&pass, x, &mut state.layers, mixture, taps);
+        let (mut x, slots, seen) = self.stack.forward(&pass, x, &mut state.layers, mixture, taps);
         state.position += run.input.len();
+        let mut kept = Kept { stem, slots, unread: None, norm: None };
         if taps.until.is_some() {
-            return (None, Kept { stem, slots, norm: None }, seen);
+            return (None, kept, seen);
+        }
+        if let Some(target) = x.take(TARGET) {
+            (kept.unread, x) = (Some(x.hidden.len()), target); // a frame by itself
         }
         let mut x = Arc::try_unwrap(x.hidden).unwrap_or_else(|x| (*x).clone());
-        let mut kept = Kept { stem, slots, norm: None };
         if let Some(norm) = &self.top.norm {
             let (y, stats) = norm.forward(run.params, &x);
             kept.norm = pass.keep.then_some((x, stats));
@@ -276,8 +284,7 @@ impl Body {
     /// What enters the first slot, for a pass that is taken slot by slot.
     pub fn enter(&self, frame: &Frame, params: &Params, input: &Input<'_>) -> Stream {
         let run = Run::new(frame, params, input, 0, None);
-        let (x, _) = self.stem.forward(&run.stem(), input);
-        Stream::new(x, input.len(), 0, input.mask)
+        self.stem.forward(&run.stem(), input).0
     }
 
     /// What leaves a slot for what enters it, after nothing.
@@ -370,11 +377,14 @@ impl Body {
             _ if self.top.dropout && taps.until.is_none() => run.dropout[0].with(LAST).apply(&mut dx),
             _ => {}
         }
+        if let Some(numbers) = kept.unread {
+            run.aside_grads.lay(TARGET, std::mem::replace(&mut dx, Buf::zeros(numbers)));
+        }
         let unheard = Reports::default();
         let pass = run.pass(&unheard);
         let (dx, dp) = self.stack.backward(&pass, kept.slots, dx, mixture, (&taps, &injected), grads);
         if taps.from == 0 {
-            self.stem.backward(&run.stem(), input, kept.stem, dx, grads);
+            self.stem.backward(&run.stem(), input, kept.stem, (dx, &run.aside_grads), grads);
         }
         Trained { losses, dp, reports }
     }

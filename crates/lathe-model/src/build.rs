@@ -18,6 +18,7 @@ use lathe_core::{Backbone, Block, BlockKind, Frame, Model, Result, Role, Setting
 use lathe_ops::dropout::Dropout;
 use lathe_ops::norm::NormKind;
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// How a kind of block becomes a layer.
@@ -123,8 +124,9 @@ pub struct FrameCost {
 
 /// How the networks of a backbone are built, and what they are called elsewhere.
 pub trait BuildBackbone: Sync {
-    /// The name of the reference's layer of a number, `transformer.h.3`; its parameters' names begin with it.
-    fn layer_name(&self, number: usize) -> String;
+    /// The name of the reference's layer of a number, `transformer.h.3`, in the stack of a block's frame; its parameters'
+    /// names begin with it.
+    fn layer_name(&self, frame: &Frame, number: usize) -> String;
     /// The name of a part of a block within its layer, for the name that the block has for it; that itself where the
     /// reference has no such part.
     fn part_name(&self, _role: Role, part: &str) -> String {
@@ -223,23 +225,28 @@ impl<'a> Site<'a> {
     }
 }
 
-/// The number of the reference's layer for each block. A layer of the reference is a block that mixes tokens and one
-/// that works per token; the former begins one, and any other block joins one that has only the former so far.
-pub(crate) fn layer_numbers(blocks: &[Block]) -> Vec<usize> {
+/// The number of the reference's layer for each block, in each stack from 0 on. A layer of the reference is a block that
+/// mixes tokens and one that works per token; the former begins one, and any other block joins one that has only the
+/// former so far.
+pub(crate) fn layer_numbers(model: &Model) -> Vec<usize> {
     let mut number: Option<usize> = None;
-    let mut open = false; // the layer has only a block that mixes tokens
-    let assign = |block: &Block| {
+    let mut open = false; // the layer has no block that works per token
+    let mut stack = None;
+    let assign = |(block, frame, _): (&Block, Cow<'_, Frame>, Setting)| {
+        if frame.stack() != stack.as_deref() {
+            (stack, number, open) = (frame.stack().map(String::from), None, false);
+        }
         let role = block.kind.role();
         if role == Role::Identity {
             return number.unwrap_or(0);
         }
-        if role == Role::MixesTokens || !open {
+        if block.kind.begins_layer() || !open {
             number = Some(number.map_or(0, |n| n + 1));
         }
         open = role == Role::MixesTokens;
         number.expect("just set")
     };
-    blocks.iter().map(assign).collect()
+    model.placed(Setting::of(model)).map(assign).collect()
 }
 
 /// For each block whether an earlier one has its parameters already: never, unless layers share them. An error where
@@ -251,7 +258,7 @@ pub(crate) fn repeats(model: &Model) -> Result<Vec<bool>> {
     };
     let mut known: HashMap<(usize, Role), (Block, u32)> = HashMap::new();
     let mut repeats = Vec::new();
-    for ((block, frame, _), number) in model.placed(Setting::of(model)).zip(layer_numbers(&model.blocks)) {
+    for ((block, frame, _), number) in model.placed(Setting::of(model)).zip(layer_numbers(model)) {
         let here = (block.kind.resolve(block, &frame), frame.d_model);
         let place = (number % own.max(1), block.kind.role());
         match known.get(&place) {

@@ -67,9 +67,16 @@ pub struct GraphStream {
     pub mask: Option<Vec<bool>>,
     /// What blocks below laid aside for blocks above, by name; the latest last.
     pub aside: Vec<(&'static str, GraphStream)>,
+    /// The stack, where a model has several.
+    pub stack: Option<&'static str>,
 }
 
 impl GraphStream {
+    /// Hidden states of tokens, with nothing laid aside.
+    pub fn new(hidden: Tensor, len: usize, mask: Option<Vec<bool>>) -> Self {
+        Self { hidden, len, mask, aside: Vec::new(), stack: None }
+    }
+
     /// Other hidden states of the same tokens.
     pub fn with(&self, hidden: Tensor) -> Self {
         Self { hidden, ..self.clone() }
@@ -106,6 +113,8 @@ pub struct Graph<'a> {
     pub position: usize,
     /// [B, T], false for padding; `None` where every token is real.
     pub mask: Option<Vec<bool>>,
+    /// What blocks below laid aside for this one.
+    pub aside: Vec<(&'static str, GraphStream)>,
     context: Arc<Context>,
     contexts: &'a Contexts<'a>,
     dtype: DType,
@@ -121,7 +130,18 @@ impl Activation {
     }
 }
 
-impl Graph<'_> {
+impl<'a> Graph<'a> {
+    /// The same for another text of the batch, of so many tokens.
+    pub fn beside(&self, len: usize, mask: Option<&[bool]>, position: usize) -> Graph<'a> {
+        let (mask, context, device) = (mask.map(<[bool]>::to_vec), self.context.clone(), self.device.clone());
+        Graph { len, mask, position, aside: Vec::new(), context, device, ..*self }
+    }
+
+    /// What was laid aside under a name at last, to be read.
+    pub fn see(&self, name: &str) -> Option<&GraphStream> {
+        self.aside.iter().rev().find(|(known, _)| *known == name).map(|(_, stream)| stream)
+    }
+
     /// What the backbone has of a type for blocks that ask for it.
     pub fn get<T: Shared>(&self) -> Option<&T> {
         self.context.get()
@@ -205,7 +225,8 @@ impl<'a> Composed<'a> {
             len,
             position,
             mask: mask.map(<[bool]>::to_vec),
-            context: contexts.of(len, self.network.model.frame.d_model as usize),
+            aside: Vec::new(),
+            context: contexts.of(len, self.network.model.frame.d_model as usize, None),
             contexts,
             dtype: self.dtype,
             device: self.device.clone(),
@@ -214,21 +235,14 @@ impl<'a> Composed<'a> {
     }
 
     /// The hidden states after the last norm, of embedded tokens.
-    fn hidden(
-        &self,
-        graph: &Graph<'_>,
-        x: Tensor,
-        segments: Option<&[u32]>,
-        state: &mut ComposedState,
-    ) -> Result<Tensor> {
+    fn hidden(&self, graph: &Graph<'_>, x: Tensor, input: &Input<'_>, state: &mut ComposedState) -> Result<Tensor> {
         let body = &self.network.body;
-        let hidden = body.stem.composed_enter(graph, x, segments)?;
-        let mut x = GraphStream { hidden, len: graph.len, mask: graph.mask.clone(), aside: Vec::new() };
+        let mut x = body.stem.composed_enter(graph, x, input)?;
         for (slot, memory) in body.stack.slots.iter().zip(&mut state.memories) {
             if let Some(layer) = &slot[0].layer {
-                let context = graph.contexts.of(x.len, x.hidden.dim(1)?);
-                let (len, mask, device) = (x.len, x.mask.clone(), graph.device.clone());
-                x = layer.composed(&Graph { len, mask, context, device, ..*graph }, &x, memory)?;
+                let context = graph.contexts.of(x.len, x.hidden.dim(1)?, x.stack);
+                let (len, mask, aside, device) = (x.len, x.mask.clone(), x.aside.clone(), graph.device.clone());
+                x = layer.composed(&Graph { len, mask, aside, context, device, ..*graph }, &x, memory)?;
             }
         }
         state.position += graph.len;
@@ -243,7 +257,7 @@ impl<'a> Composed<'a> {
         let (contexts, notes) = (self.contexts(None), Notes::default());
         let graph = self.graph((input.batch, input.len(), input.mask), state.position, &contexts, &notes);
         let embedded = self.network.body.stem.composed_embed(&graph, input.ids)?;
-        self.network.body.head().composed(&graph, &self.hidden(&graph, embedded, input.segments, state)?)
+        self.network.body.head().composed(&graph, &self.hidden(&graph, embedded, input, state)?)
     }
 
     /// The logits of the output's first cluster, before any softmax, for one sequence of `len` tokens whose embeddings,
@@ -254,7 +268,8 @@ impl<'a> Composed<'a> {
         let graph = self.graph((1, len, None), 0, &contexts, &notes);
         let ones = Tensor::ones((len, width), self.dtype, &self.device)?;
         let memories = vec![None; self.network.body.stack.slots.len()];
-        let hidden = self.hidden(&graph, ones, None, &mut ComposedState { memories, position: 0 })?;
+        let (ids, state) = (vec![0; len], &mut ComposedState { memories, position: 0 });
+        let hidden = self.hidden(&graph, ones, &Input::tokens(&ids, 1), state)?;
         self.network.body.head().composed_first(&graph, &hidden)
     }
 
@@ -282,7 +297,7 @@ impl<'a> Composed<'a> {
         let (contexts, notes) = (self.contexts(None), Notes::default());
         let graph = self.graph((input.batch, input.len(), input.mask), state.position, &contexts, &notes);
         let (x, embedded) = Activation::new(self.network.body.stem.composed_embed(&graph, input.ids)?)?;
-        let hidden = self.hidden(&graph, x, input.segments, state)?;
+        let hidden = self.hidden(&graph, x, input, state)?;
         let logits = self.network.body.head().composed(&graph, &hidden)?;
         let mut loss = (loss::composed(&logits, targets)?.sum_all()? * f64::from(training.scale))?;
         for balance in notes.balances.take() {

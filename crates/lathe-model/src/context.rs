@@ -44,8 +44,8 @@ pub(crate) struct Contexts<'a> {
     dropout: Dropout,
     /// What is done to each.
     change: Option<fn(&mut Context)>,
-    /// Length, width, and what there is for them.
-    known: Mutex<Vec<(usize, usize, Arc<Context>)>>,
+    /// Length, width and stack, and what there is for them.
+    known: Mutex<Vec<((usize, usize, Option<&'static str>), Arc<Context>)>>,
 }
 
 impl<'a> Contexts<'a> {
@@ -54,22 +54,26 @@ impl<'a> Contexts<'a> {
         Self { builder: build::of_backbone(frame.backbone), frame, dropout, change, known: Mutex::default() }
     }
 
-    /// For `len` tokens of a width.
-    pub fn of(&self, len: usize, width: usize) -> Arc<Context> {
-        let mut known = self.known.lock().expect("nothing panics while it holds the list");
-        if let Some((.., context)) = known.iter().find(|known| (known.0, known.1) == (len, width)) {
+    /// For `len` tokens of a width in a stack.
+    pub fn of(&self, len: usize, width: usize, stack: Option<&'static str>) -> Arc<Context> {
+        let (mut known, here) =
+            (self.known.lock().expect("nothing panics while it holds the list"), (len, width, stack));
+        if let Some((_, context)) = known.iter().find(|known| known.0 == here) {
             return context.clone();
         }
         let mut frame = Cow::Borrowed(&*self.frame);
         if width != frame.d_model as usize {
             frame.to_mut().d_model = width as u32;
         }
+        if let Some(stack) = stack {
+            frame.to_mut().set_stack(stack);
+        }
         let mut context = self.builder.context(&frame, len, self.dropout);
         if let Some(change) = self.change {
             change(&mut context);
         }
         let context = Arc::new(context);
-        known.push((len, width, context.clone()));
+        known.push((here, context.clone()));
         context
     }
 }

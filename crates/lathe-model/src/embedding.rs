@@ -81,7 +81,9 @@ pub fn clusters(frame: &Frame) -> Vec<(usize, usize, usize)> {
     .collect()
 }
 
-/// The embedding at work: a table per cluster (one for all where they are equally wide), and projections.
+/// The embedding at work: a table per cluster (one for all where they are equally wide), and projections. A copy reads
+/// the same parameters.
+#[derive(Clone)]
 pub struct Embedding {
     tables: Vec<EmbeddingTable>,
     width: usize,
@@ -90,6 +92,7 @@ pub struct Embedding {
 }
 
 /// The rows of one cluster, or of all where they are equally wide.
+#[derive(Clone)]
 pub struct EmbeddingTable {
     first: usize,
     count: usize,

@@ -22,7 +22,7 @@ use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::linear;
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What flows through a stack: hidden states [B * T, D], and which of the tokens are real.
 #[derive(Clone)]
@@ -37,13 +37,15 @@ pub struct Stream {
     pub mask: Option<Arc<Vec<bool>>>,
     /// What blocks below laid aside for blocks above, by name; the latest last.
     pub aside: Vec<(&'static str, Stream)>,
+    /// The stack, where a model has several.
+    pub stack: Option<&'static str>,
 }
 
 impl Stream {
     /// Hidden states of tokens, with nothing laid aside.
     pub fn new(hidden: Buf, len: usize, position: usize, mask: Option<&[bool]>) -> Self {
         let mask = mask.map(|mask| Arc::new(mask.to_vec()));
-        Self { hidden: Arc::new(hidden), len, position, mask, aside: Vec::new() }
+        Self { hidden: Arc::new(hidden), len, position, mask, aside: Vec::new(), stack: None }
     }
 
     /// Other hidden states of the same tokens.
@@ -65,26 +67,32 @@ impl Stream {
 
 /// Gradients of what was laid aside, on the way back: who read it adds to them, who laid it aside takes them.
 #[derive(Default)]
-pub struct AsideGrads(Vec<(&'static str, Buf)>);
+pub struct AsideGrads(Mutex<Vec<(&'static str, Buf)>>);
 
 impl AsideGrads {
     /// The gradient of what the layer took away.
-    pub fn lay(&mut self, name: &'static str, gradient: Buf) {
-        self.0.push((name, gradient));
+    pub fn lay(&self, name: &'static str, gradient: Buf) {
+        self.all().push((name, gradient));
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<(&'static str, Buf)>> {
+        self.0.lock().expect("nothing panics while it holds the list")
     }
 
     /// The gradient of what the layer read and left for others.
-    pub fn add(&mut self, name: &'static str, gradient: Buf) {
-        match self.0.iter_mut().rev().find(|(known, _)| *known == name) {
+    pub fn add(&self, name: &'static str, gradient: Buf) {
+        let mut all = self.all();
+        match all.iter_mut().rev().find(|(known, _)| *known == name) {
             Some((_, sum)) => linear::add(sum, &gradient),
-            None => self.lay(name, gradient),
+            None => all.push((name, gradient)),
         }
     }
 
     /// The gradient of what the layer laid aside, if anybody read it.
-    pub fn take(&mut self, name: &str) -> Option<Buf> {
-        let at = self.0.iter().rposition(|(known, _)| *known == name)?;
-        Some(self.0.remove(at).1)
+    pub fn take(&self, name: &str) -> Option<Buf> {
+        let mut all = self.all();
+        let at = all.iter().rposition(|(known, _)| *known == name)?;
+        Some(all.remove(at).1)
     }
 }
 
@@ -113,6 +121,10 @@ pub struct Pass<'a> {
     pub(crate) contexts: &'a Contexts<'a>,
     /// What layers tell of this pass.
     pub reports: &'a Reports,
+    /// What blocks below laid aside for this one; nothing on the way back.
+    pub aside: &'a [(&'static str, Stream)],
+    /// On the way back, the gradients of what was laid aside.
+    pub aside_grads: &'a AsideGrads,
     /// What is wanted of attention maps.
     pub map: Map<'a>,
 }
@@ -121,6 +133,11 @@ impl Pass<'_> {
     /// B * T
     pub fn rows(&self) -> usize {
         self.batch * self.len
+    }
+
+    /// What was laid aside under a name at last, to be read.
+    pub fn see(&self, name: &str) -> Option<&Stream> {
+        self.aside.iter().rev().find(|(known, _)| *known == name).map(|(_, stream)| stream)
     }
 
     /// Shows the inputs of a linear layer by which units write, where somebody looks.
@@ -318,8 +335,9 @@ pub trait Layer: Send + Sync {
         behind: Option<&Arc<Buf>>,
         state: &mut LayerState,
     ) -> (Stream, Saved);
-    /// The gradient of the input; adds those of the parameters, and of what it read of what was laid aside.
-    fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, aside: &mut AsideGrads, grads: &mut Grads) -> Buf;
+    /// The gradient of the input; adds those of the parameters, and of what it read of what was laid aside
+    /// ([`Pass::aside_grads`]).
+    fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, grads: &mut Grads) -> Buf;
     /// [`Self::forward`] as a graph. The memory, if there is one, is [B, M, D].
     fn composed(&self, graph: &Graph<'_>, x: &GraphStream, memory: &mut Option<Tensor>) -> Result<GraphStream>;
     /// Its weight matrices, to be packed.
@@ -428,7 +446,7 @@ impl Layer for Residual {
         (y, Box::new(ResidualSaved { input, sum, stats, inner }))
     }
 
-    fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, _: &mut AsideGrads, grads: &mut Grads) -> Buf {
+    fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, grads: &mut Grads) -> Buf {
         if pass.len == 0 {
             return dy;
         }

@@ -49,7 +49,7 @@ pub use objective::{Objective, Targets};
 pub use params::{Grads, Param, Params};
 pub use projections::Projections;
 pub use stack::{Mixture, stack_choice};
-pub use stem::Input;
+pub use stem::{Input, Source};
 pub use supernet::{SuperNet, SuperOutcome};
 pub use taps::{AttentionMap, Seen, TapGradients, Taps};
 pub use weight_storage::WeightStorage;

@@ -64,7 +64,7 @@ impl Body {
                 // Whatever is remembered of what went before is the same for every option.
                 state.layers[slots.clone()].clone_from_slice(&before);
                 let (hidden, len, mask) = (local.input.clone(), input.len(), mask.clone());
-                let x = Stream { hidden, len, position: pass.position, mask, aside: Vec::new() };
+                let x = Stream { hidden, len, position: pass.position, mask, aside: Vec::new(), stack: None };
                 let mixture = |_: usize| Mixture::Hard(option);
                 let walk = (slots.clone(), &Taps::NONE);
                 let (y, saved, _) = self.stack.walk(&pass, walk, x, &mut state.layers[slots.clone()], mixture);

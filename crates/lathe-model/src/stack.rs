@@ -9,7 +9,7 @@
 
 use crate::build::{self, Site};
 use crate::context::Context;
-use crate::layer::{AsideGrads, Layer, LayerState, Pass, Saved, Stream, remember};
+use crate::layer::{Layer, LayerState, Pass, Saved, Stream, remember};
 use crate::linear::Matrix;
 use crate::observe::{Observe, Turn};
 use crate::params::{Builder, Grads, ParamId, Params};
@@ -64,7 +64,10 @@ pub(crate) struct Here {
 
 impl Here {
     fn new(pass: &Pass<'_>, x: &Stream) -> Self {
-        let context = pass.contexts.of(x.len, x.hidden.len() / (pass.batch * x.len).max(1));
+        let context = match x.len {
+            0 => Arc::default(), // nothing to do for any block
+            len => pass.contexts.of(len, x.hidden.len() / (pass.batch * len), x.stack),
+        };
         Self { numbers: x.hidden.len(), len: x.len, position: x.position, mask: x.mask.clone(), context }
     }
 
@@ -150,7 +153,8 @@ impl Stack {
             seen.enter(taps, s, &x.hidden);
             let map = if taps.maps.contains(&s) { Map::Wanted } else { Map::Unwanted };
             let (here, keep) = (Here::new(pass, &x), pass.keep && s >= taps.from);
-            let (y, kept) = forward(&self.slots[s], &mixture(s), &Pass { map, keep, ..here.pass(pass) }, &x, state);
+            let of_slot = Pass { map, keep, aside: &x.aside, ..here.pass(pass) };
+            let (y, kept) = forward(&self.slots[s], &mixture(s), &of_slot, &x, state);
             if here.context.get::<Observe>().is_some() {
                 pass.reports.add(Turn::new(s, pass.batch * x.len, &x.hidden, &y.hidden));
             }
@@ -168,7 +172,8 @@ impl Stack {
 
     /// What leaves a slot of one option.
     pub fn run_slot(&self, slot: usize, pass: &Pass<'_>, x: &Stream, state: &mut LayerState) -> Stream {
-        forward(&self.slots[slot], &Mixture::Hard(0), &Here::new(pass, x).pass(pass), x, state).0
+        let here = Here::new(pass, x);
+        forward(&self.slots[slot], &Mixture::Hard(0), &Pass { aside: &x.aside, ..here.pass(pass) }, x, state).0
     }
 
     /// The gradient of what entered the first slot (or the one where taps end the way back), and for each slot those of
@@ -197,13 +202,13 @@ impl Stack {
         injected: &TapGradients,
         grads: &mut Grads,
     ) -> (Buf, Vec<Vec<f64>>) {
-        let (mut dp, mut aside) = (vec![Vec::new(); self.slots.len()], AsideGrads::default());
+        let mut dp = vec![Vec::new(); self.slots.len()];
         injected.enter(taps, first + saved.len(), &mut dx);
         for (s, (saved, here)) in (first..).zip(saved).collect::<Vec<_>>().into_iter().rev() {
             let lowest = s == 0 && !grads.wanted(); // nothing below wants a gradient
-            let (of_slot, asides) = ((&mut dp[s], lowest, here.numbers), (&mut aside, &mut *grads));
+            let of_slot = (&mut dp[s], lowest, here.numbers);
             let here = Pass { map: injected.inside(taps, s), ..here.pass(pass) };
-            dx = backward(&self.slots[s], &mixture(s), &here, saved, dx, of_slot, asides);
+            dx = backward(&self.slots[s], &mixture(s), &here, saved, dx, of_slot, grads);
             injected.enter(taps, s, &mut dx);
         }
         (dx, dp)
@@ -280,13 +285,13 @@ fn backward(
     saved: SlotSaved,
     dy: Buf,
     (dp, lowest, entered): (&mut Vec<f64>, bool, usize),
-    (aside, grads): (&mut AsideGrads, &mut Grads),
+    grads: &mut Grads,
 ) -> Buf {
     let p = match mixture {
         Mixture::Hard(option) => {
             let saved = saved.into_iter().next().and_then(|(_, saved)| saved);
             return match (&slot[*option].layer, saved) {
-                (Some(layer), Some(saved)) => layer.backward(pass, saved, dy, aside, grads),
+                (Some(layer), Some(saved)) => layer.backward(pass, saved, dy, grads),
                 _ => dy,
             };
         }
@@ -300,7 +305,7 @@ fn backward(
         }
         match (&choice.layer, saved) {
             (Some(layer), Some(saved)) => {
-                let d = layer.backward(pass, saved, mixture::scaled(p, &dy), aside, grads);
+                let d = layer.backward(pass, saved, mixture::scaled(p, &dy), grads);
                 mixture::add(1.0, &d, &mut dx);
             }
             _ => mixture::add(p, &dy, &mut dx),

@@ -1,8 +1,9 @@
 //! What stands below the blocks: from tokens to hidden states. [`TokenStem`] is the usual one: vectors of tokens, learned
 //! positions and segments where the backbone has them, a norm where it has one, dropout.
 
-use crate::composed::Graph;
+use crate::composed::{Graph, GraphStream};
 use crate::embedding::{Embedding, EmbeddingTable};
+use crate::layer::{AsideGrads, Saved, Stream};
 use crate::norm::NormParams;
 use crate::params::{Grads, ParamId, Params};
 use candle_core::{Result, Tensor};
@@ -22,13 +23,36 @@ pub struct Input<'a> {
     pub mask: Option<&'a [bool]>,
     /// [B, T]: which of several texts a token is of; `None` for the first.
     pub segments: Option<&'a [u32]>,
+    /// What an encoder reads; `None` where there is none, or where it was read before.
+    pub source: Option<Source<'a>>,
+}
+
+/// What the encoder of an encoder-decoder reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// [B, S]
+    pub ids: &'a [u32],
+    /// [B, S], false for padding; `None` where every token is real.
+    pub mask: Option<&'a [bool]>,
 }
 
 impl<'a> Input<'a> {
     /// Tokens [B, T] without padding, of one text each.
     pub fn tokens(ids: &'a [u32], batch: usize) -> Self {
         assert!(batch > 0 && ids.len().is_multiple_of(batch), "as many tokens in each sequence");
-        Self { ids, batch, mask: None, segments: None }
+        Self { ids, batch, mask: None, segments: None, source: None }
+    }
+
+    /// The same after a text [B, S] that an encoder reads.
+    pub fn after(self, ids: &'a [u32]) -> Self {
+        assert!(ids.len().is_multiple_of(self.batch), "as many tokens in each sequence");
+        Self { source: Some(Source { ids, mask: None }), ..self }
+    }
+
+    /// What the encoder reads, as an input of its own: no token where there is nothing.
+    pub fn source(&self) -> Self {
+        let Source { ids, mask } = self.source.unwrap_or(Source { ids: &[], mask: None });
+        Self { ids, batch: self.batch, mask, segments: None, source: None }
     }
 
     /// T
@@ -55,19 +79,23 @@ pub struct StemPass<'a> {
     pub dropout: Dropout,
 }
 
-/// What a stem keeps for its backward: input and statistics of its norm.
-pub type StemSaved = Option<(Buf, Buf)>;
-
 /// From tokens to hidden states.
 pub trait Stem: Send + Sync {
-    /// The hidden states that enter the first block, [B * T, D].
-    fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Buf, StemSaved);
-    /// Adds the gradients of its parameters, from those of what enters the first block.
-    fn backward(&self, pass: &StemPass<'_>, input: &Input<'_>, saved: StemSaved, dx: Buf, grads: &mut Grads);
+    /// What enters the first block, and what is laid aside for others.
+    fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved);
+    /// Adds the gradients of its parameters, from those of what enters the first block and of what was laid aside.
+    fn backward(
+        &self,
+        pass: &StemPass<'_>,
+        input: &Input<'_>,
+        saved: Saved,
+        gradients: (Buf, &AsideGrads),
+        grads: &mut Grads,
+    );
     /// The vectors of tokens before anything is added, as a graph.
     fn composed_embed(&self, graph: &Graph<'_>, ids: &[u32]) -> Result<Tensor>;
     /// What enters the first block for such vectors, as a graph.
-    fn composed_enter(&self, graph: &Graph<'_>, x: Tensor, segments: Option<&[u32]>) -> Result<Tensor>;
+    fn composed_enter(&self, graph: &Graph<'_>, x: Tensor, input: &Input<'_>) -> Result<GraphStream>;
     /// The tables of tokens, for an output that shares them.
     fn tables(&self) -> &[EmbeddingTable];
     /// What its products are computed in.
@@ -90,6 +118,9 @@ pub struct TokenStem {
     pub norm: Option<NormParams>,
 }
 
+/// Input and statistics of its norm.
+type NormSaved = Option<(Buf, Buf)>;
+
 /// Salt of its dropout.
 const SALT: u64 = u64::MAX - 1;
 
@@ -101,7 +132,7 @@ impl TokenStem {
 }
 
 impl Stem for TokenStem {
-    fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Buf, StemSaved) {
+    fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved) {
         let params = pass.params;
         let mut x = self.embedding.forward(params, input.ids);
         let width = x.len() / input.ids.len().max(1);
@@ -115,21 +146,29 @@ impl Stem for TokenStem {
                 row.iter_mut().zip(&table[segment * width..]).for_each(|(x, add)| *x += add);
             }
         }
-        let mut saved = None;
+        let mut saved: NormSaved = None;
         if let Some(norm) = &self.norm {
             let (y, stats) = norm.forward(params, &x);
             let sum = std::mem::replace(&mut x, y);
             saved = pass.keep.then_some((sum, stats));
         }
         pass.dropout.with(SALT).apply(&mut x);
-        (x, saved)
+        (Stream::new(x, input.len(), pass.position, input.mask), Box::new(saved))
     }
 
-    fn backward(&self, pass: &StemPass<'_>, input: &Input<'_>, saved: StemSaved, mut dx: Buf, grads: &mut Grads) {
+    fn backward(
+        &self,
+        pass: &StemPass<'_>,
+        input: &Input<'_>,
+        saved: Saved,
+        (mut dx, _): (Buf, &AsideGrads),
+        grads: &mut Grads,
+    ) {
         if !grads.wanted() {
             return;
         }
         pass.dropout.with(SALT).apply(&mut dx);
+        let saved: NormSaved = *saved.downcast().expect("what this stem saved");
         if let (Some(norm), Some((sum, stats))) = (&self.norm, saved) {
             let mut dsum = Buf::zeros(dx.len());
             norm.backward(pass.params, &sum, &stats, &dx, &mut dsum, grads);
@@ -153,20 +192,20 @@ impl Stem for TokenStem {
         self.embedding.composed(graph, ids)
     }
 
-    fn composed_enter(&self, graph: &Graph<'_>, mut x: Tensor, segments: Option<&[u32]>) -> Result<Tensor> {
+    fn composed_enter(&self, graph: &Graph<'_>, mut x: Tensor, input: &Input<'_>) -> Result<GraphStream> {
         let tokens = graph.batch * graph.len;
         if let Some(positions) = self.positions {
             let places: Vec<u32> = (0..tokens).map(|i| (graph.position + i % graph.len) as u32).collect();
             x = (x + ops::composed(graph.var(positions), &places, 1.0)?)?;
         }
         if let Some(table) = self.segments {
-            let segments = segments.map_or_else(|| vec![0; tokens], <[u32]>::to_vec);
+            let segments = input.segments.map_or_else(|| vec![0; tokens], <[u32]>::to_vec);
             x = (x + ops::composed(graph.var(table), &segments, 1.0)?)?;
         }
-        match &self.norm {
-            Some(norm) => norm.composed(graph, &x),
-            None => Ok(x),
+        if let Some(norm) = &self.norm {
+            x = norm.composed(graph, &x)?;
         }
+        Ok(GraphStream::new(x, graph.len, graph.mask.clone()))
     }
 
     fn tables(&self) -> &[EmbeddingTable] {

@@ -68,7 +68,8 @@ impl SuperNet {
         let body = Body::build(&frame, &mut builder, |builder| {
             let mut choice = |index: usize, option: usize, block: &Block| {
                 // The index is the slot's: options of a slot drop the same entries, as a plain network's layer would.
-                let (layer, frame) = (format!("{}.options.{option}", family.layer_name(index)), &*frames[index]);
+                let frame = &*frames[index];
+                let layer = format!("{}.options.{option}", family.layer_name(frame, index));
                 Choice::build(block, frame, &Site::new(frame, layer, index, slots.len()), builder)
             };
             let mut slot = |(index, options): (usize, &Vec<Block>)| -> Vec<Choice> {

@@ -58,7 +58,7 @@ pub struct Shape {
     pub batch: usize,
     /// T: queries of a sequence.
     pub queries: usize,
-    /// S: keys of a sequence, of which the last T are the queries' own places.
+    /// S: keys of a sequence, of which the last T are the queries' own places. There may be fewer where all see all.
     pub keys: usize,
     /// H: heads of queries.
     pub heads: usize,

@@ -172,30 +172,32 @@ impl Workload {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.random_range(0..vocab)).collect() };
         let (ids, targets) = (tokens(batch * len), tokens(batch * len));
+        let source = network.model.frame.source_len().map(|len| tokens(batch * len as usize));
+        let texts = Texts { ids, source, batch };
         match self.mode {
             Mode::Infer => {
                 network.freeze();
                 let mut state = network.init_memory(batch);
                 if self.memory == Memory::Cached && carried {
-                    run(&network, &ids, batch, &mut state); // a memory of real hidden states
+                    run(&network, &texts, &mut state); // a memory of real hidden states
                     state = network.init_cache(batch, len, &state);
                 }
                 Box::new(move || {
                     if !carried {
                         state = network.init_memory(batch);
                     }
-                    run(&network, &ids, batch, &mut state);
+                    run(&network, &texts, &mut state);
                 })
             }
             Mode::Decode => {
                 network.freeze();
-                Box::new(move || decode(&network, &ids, batch, len))
+                Box::new(move || decode(&network, &texts, len))
             }
             Mode::Prompt => {
                 network.freeze();
                 Box::new(move || {
                     let mut state = network.init_cache(batch, len, &network.init_memory(batch));
-                    network.last_logits(&Input::tokens(&ids, batch), &mut state);
+                    network.last_logits(&texts.input(), &mut state);
                 })
             }
             Mode::Train => {
@@ -212,8 +214,7 @@ impl Workload {
                         state = network.init_memory(batch);
                     }
                     let objective = task.objective(&targets);
-                    let input = Input::tokens(&ids, batch);
-                    network.train(&input, &*objective, &mut state, &training, &mut grads);
+                    network.train(&texts.input(), &*objective, &mut state, &training, &mut grads);
                     optimizer.step(network.params_mut(), &mut grads, step, RATE);
                 })
             }
@@ -285,22 +286,43 @@ fn adamw(params: &lathe_model::Params) -> Optimizer {
     Optimizer::new(Rule::AdamW, &Settings { clip: 0.0, ..Settings::default() }, params)
 }
 
-/// One forward pass: logits at every position, or hidden states and their vector where there is no output layer.
-fn run(network: &Network, ids: &[u32], batch: usize, state: &mut State) {
-    let hidden = network.hidden(&Input::tokens(ids, batch), state);
-    match network.has_head() {
-        true => drop(network.outputs(&hidden)),
-        false => drop(network.pooled(&hidden, batch)),
+/// Random texts for a model.
+struct Texts {
+    ids: Vec<u32>,
+    /// What an encoder reads, where there is one.
+    source: Option<Vec<u32>>,
+    batch: usize,
+}
+
+impl Texts {
+    fn input(&self) -> Input<'_> {
+        self.with(&self.ids)
+    }
+
+    /// Other tokens after the same source.
+    fn with<'a>(&'a self, ids: &'a [u32]) -> Input<'a> {
+        let input = Input::tokens(ids, self.batch);
+        self.source.as_ref().map_or(input, |source| input.after(source))
     }
 }
 
-/// Decodes greedily from the first token of each sequence.
-fn decode(network: &Network, ids: &[u32], batch: usize, len: usize) {
-    let vocab = network.model.frame.vocab as usize;
+/// One forward pass: logits at every position, or hidden states and their vector where there is no output layer.
+fn run(network: &Network, texts: &Texts, state: &mut State) {
+    let hidden = network.hidden(&texts.input(), state);
+    match network.has_head() {
+        true => drop(network.outputs(&hidden)),
+        false => drop(network.pooled(&hidden, texts.batch)),
+    }
+}
+
+/// Decodes greedily from the first token of each sequence; an encoder reads before the first.
+fn decode(network: &Network, texts: &Texts, len: usize) {
+    let (vocab, batch) = (network.model.frame.vocab as usize, texts.batch);
     let mut state = network.init_cache(batch, 1, &network.init_memory(batch));
-    let mut tokens: Vec<u32> = ids.iter().step_by(len).copied().collect();
-    for _ in 0..len {
-        let logits = network.logits(&Input::tokens(&tokens, batch), &mut state);
+    let mut tokens: Vec<u32> = texts.ids.iter().step_by(len).copied().collect();
+    for step in 0..len {
+        let input = if step == 0 { texts.with(&tokens) } else { Input::tokens(&tokens, batch) };
+        let logits = network.logits(&input, &mut state);
         let best = |row: &[f32]| {
             row.iter().enumerate().fold((0, f32::MIN), |best, (i, &x)| if x > best.1 { (i, x) } else { best }).0
         };

@@ -138,13 +138,18 @@ impl<'a> Against<'a> {
             let expected = format!("at most {}, the max_len of the model to compare with", frame.max_len);
             return Err(Error::setting("window", len, expected));
         }
-        let ids = window.ids.iter().map(|&id| {
+        let known = |&id: &u32| {
             self.shared.other(id).filter(|&id| id < frame.vocab).ok_or_else(|| {
                 let found = format!("the token {id}, which only one of the models has");
                 Error::data("text", found, "tokens of both")
             })
-        });
-        let ids: Vec<u32> = ids.collect::<Result<_>>()?;
+        };
+        let ids: Vec<u32> = window.ids.iter().map(known).collect::<Result<_>>()?;
+        let source: Vec<u32> = window.source.iter().map(known).collect::<Result<_>>()?;
+        let mut input = Input::tokens(&ids, batch);
+        if frame.source_len().is_some() {
+            input = input.after(&source);
+        }
         if window.begins || !frame.has_memory() {
             *state = None;
         }
@@ -152,7 +157,7 @@ impl<'a> Against<'a> {
             memory if frame.has_memory() => self.other.init_cache(batch, len, &memory),
             memory => memory,
         });
-        Ok(self.other.hidden(&Input::tokens(&ids, batch), state).to_vec())
+        Ok(self.other.hidden(&input, state).to_vec())
     }
 }
 

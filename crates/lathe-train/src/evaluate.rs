@@ -73,6 +73,8 @@ pub trait Onlooker {
 pub struct Window<'a> {
     /// [B, T]
     pub ids: &'a [u32],
+    /// [B, S]: what an encoder read; empty where there is none.
+    pub source: &'a [u32],
     /// B
     pub batch: usize,
     /// [B, T]: what is scored at each place, [`IGNORE`] for nothing.
@@ -143,7 +145,8 @@ pub fn evaluate(
         let losses = network.loss_of(&hidden, &Targets(&targets));
         if let Some(onlooker) = options.onlooker {
             let begins = !carried || done == 0;
-            onlooker.window(&Window { ids: &ids, batch: together, targets: &targets, hidden: &hidden, begins })?;
+            let (ids, targets, hidden) = (&ids, &targets, &hidden);
+            onlooker.window(&Window { ids, source: &[], batch: together, targets, hidden, begins })?;
         }
         score.add(&targets[before..], &losses[before..]);
         done += (together * len) as u64;
@@ -224,7 +227,8 @@ fn score_documents(network: &Network, documents: &[Sequence], onlooker: Option<&
         let hidden = network.hidden(&Input::tokens(&ids, batch), &mut state);
         let losses = network.loss_of(&hidden, &Targets(&targets));
         if let Some(onlooker) = onlooker {
-            let window = Window { ids: &ids, batch, targets: &targets, hidden: &hidden, begins: first == 0 };
+            let (ids, targets, hidden, begins) = (&ids, &targets, &hidden, first == 0);
+            let window = Window { ids, source: &[], batch, targets, hidden, begins };
             onlooker.window(&window)?;
         }
         nats += losses.iter().copied().map(f64::from).sum::<f64>();

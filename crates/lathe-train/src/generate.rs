@@ -58,11 +58,22 @@ impl<'a> Generator<'a> {
     pub fn next_token(&mut self) -> u32 {
         let frame = &self.network.model.frame;
         let segment = Self::segment(self.network);
+        let source = frame.source_len().map(|len| len as usize);
+        let mut reads = self.seen == 0;
         if !frame.has_memory() && self.tokens.len() - self.began > segment {
             // Positions end here: the text goes on with what half a window remembers.
             self.state = Self::fresh(self.network);
             self.began = self.tokens.len() - segment.div_ceil(2);
             self.seen = self.began;
+            reads = true;
+        }
+        if let Some(source) = source.filter(|_| reads) {
+            // The encoder reads the text so far, and the decoder begins with its last token.
+            let end = self.tokens.len();
+            (self.began, self.seen) = (end - 1, end);
+            let input = Input::tokens(&self.tokens[end - 1..], 1).after(&self.tokens[end.saturating_sub(source)..]);
+            let logits = self.network.last_logits(&input, &mut self.state);
+            return self.choose(&logits);
         }
         // A prompt goes through the stack in as few passes as it can, and only its last token through the output layer.
         while self.tokens.len() - self.seen > segment {
@@ -72,7 +83,11 @@ impl<'a> Generator<'a> {
         }
         let logits = self.network.last_logits(&Input::tokens(&self.tokens[self.seen..], 1), &mut self.state);
         self.seen = self.tokens.len();
-        let next = self.sampling.choose(&logits, &self.tokens, &mut self.rng);
+        self.choose(&logits)
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> u32 {
+        let next = self.sampling.choose(logits, &self.tokens, &mut self.rng);
         self.tokens.push(next);
         next
     }

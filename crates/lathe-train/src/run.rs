@@ -29,7 +29,7 @@ use crate::{Error, Result};
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Registry, Spec};
 use lathe_model::folder::{self, is_free, write_aside};
-use lathe_model::{Grads, Input, MoeStats, Network, State, Training};
+use lathe_model::{Grads, MoeStats, Network, State, Training};
 use lathe_ops::storage::F32;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -357,7 +357,7 @@ impl Run {
                 return distiller.pass(network, (&batch, number), part, state, training, grads);
             }
             let objective = self.task.objective(&batch.targets[part.places.clone()]);
-            let input = Input::tokens(&batch.ids[part.places.clone()], part.rows);
+            let input = batch.part(part.places.clone(), part.rows);
             let outcome = network.train(&input, &*objective, state, training, grads);
             Ok((outcome.losses.iter().copied().map(f64::from).sum(), outcome.experts))
         };

@@ -8,9 +8,11 @@
 //! that a segment follows on from the one before.
 
 use crate::{Error, Result};
+use lathe_model::Input;
 use lathe_ops::dropout;
 use lathe_ops::loss::IGNORE;
 use lathe_text::Tokens;
+use std::ops::Range;
 
 /// Sequences and what they are to give, [B, T] each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,9 +23,28 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// Whether nothing went before: the memory begins anew.
     pub fresh: bool,
+    /// [B, S]: what an encoder reads; empty where there is none.
+    pub source: Vec<u32>,
 }
 
 impl Batch {
+    /// All of it, as so many sequences.
+    pub fn input(&self, rows: usize) -> Input<'_> {
+        self.part(0..self.ids.len(), rows)
+    }
+
+    /// So many of its sequences, whose tokens stand at these places.
+    pub fn part(&self, places: Range<usize>, rows: usize) -> Input<'_> {
+        let len = places.len() / rows;
+        let sequences = self.ids.len() / len;
+        let (first, of_source) = (places.start / len, self.source.len() / sequences);
+        let input = Input::tokens(&self.ids[places], rows);
+        match of_source {
+            0 => input,
+            len => input.after(&self.source[first * len..][..rows * len]),
+        }
+    }
+
     /// How many targets count.
     pub fn counted(&self) -> usize {
         self.targets.iter().filter(|&&target| target != IGNORE).count()
@@ -135,7 +156,7 @@ fn stream(tokens: &Tokens, batch: usize) -> u64 {
 
 /// Reads the windows that begin at these places.
 fn gather(tokens: &Tokens, len: usize, starts: impl Iterator<Item = u64>, fresh: bool) -> Result<Batch> {
-    let mut out = Batch { ids: Vec::new(), targets: Vec::new(), fresh };
+    let mut out = Batch { fresh, ..Batch::default() };
     let mut window = vec![0; len + 1];
     for start in starts {
         tokens.read(start, &mut window)?;

@@ -5,7 +5,7 @@ use crate::data::{Batch, Sampler, Tokenizer, Tokens};
 use crate::tasks::{Cut, Task};
 use lathe_core::Frame;
 use lathe_model::observe::Observation;
-use lathe_model::{Grads, Input, Network, State, Training};
+use lathe_model::{Grads, Network, State, Training};
 
 /// Tokens of a sample, at most.
 pub const LONGEST: usize = 1024;
@@ -48,7 +48,8 @@ pub fn documents(
             break;
         }
         if ids.len() > 1 {
-            samples.push(Batch { targets: ids[1..].to_vec(), ids: ids[..ids.len() - 1].to_vec(), fresh: true });
+            let (ids, targets) = (ids[..ids.len() - 1].to_vec(), ids[1..].to_vec());
+            samples.push(Batch { ids, targets, fresh: true, ..Batch::default() });
         }
     }
     Ok(samples)
@@ -66,7 +67,7 @@ pub fn observe(network: &Network, samples: &[Batch], mut each: impl FnMut(&Obser
     let mut state = network.init_memory(1);
     for sample in samples {
         carry(network, &mut state, sample);
-        each(&network.observe(&Input::tokens(&sample.ids, 1), &mut state));
+        each(&network.observe(&sample.input(1), &mut state));
     }
 }
 
@@ -80,7 +81,7 @@ pub fn gradients(network: &Network, task: &dyn Task, samples: &[Batch], mut each
         let scale = 1.0 / sample.counted().max(1) as f32;
         let training = Training { dropout_key: None, balance: 0.0, scale };
         let objective = task.objective(&sample.targets);
-        network.train(&Input::tokens(&sample.ids, 1), &*objective, &mut state, &training, &mut grads);
+        network.train(&sample.input(1), &*objective, &mut state, &training, &mut grads);
         each(grads.finish());
     }
 }

@@ -205,7 +205,11 @@ pub fn sequences(samples: &Samples, most: usize) -> Vec<Batch> {
     let of_batch = |(batch, rows): &(Batch, usize)| -> Vec<Batch> {
         let len = batch.ids.len() / rows;
         let rows = batch.ids.chunks_exact(len).zip(batch.targets.chunks_exact(len));
-        rows.map(|(ids, targets)| Batch { ids: ids.to_vec(), targets: targets.to_vec(), fresh: true }).collect()
+        let sequence = |(ids, targets): (&[u32], &[u32])| {
+            let (ids, targets) = (ids.to_vec(), targets.to_vec());
+            Batch { ids, targets, fresh: true, ..Batch::default() }
+        };
+        rows.map(sequence).collect()
     };
     samples.batches.iter().flat_map(of_batch).take(most).collect()
 }

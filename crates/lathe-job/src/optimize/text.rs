@@ -248,7 +248,7 @@ impl Text {
                 let targets = ids[1..].to_vec();
                 ids.pop();
                 found.tokens += targets.len() as u64;
-                found.batches.push((Batch { ids, targets, fresh: true }, rows));
+                found.batches.push((Batch { ids, targets, fresh: true, ..Batch::default() }, rows));
             }
         }
         found.bytes = found.tokens as f64 * bytes_per_token;

@@ -44,9 +44,12 @@ impl<'a> Device<'a> {
         let table = if path.exists() {
             ProfileTable::read(&path)?
         } else {
-            let layer = notation::parse(&design::layer(), context.registry)?;
-            let layer = Model::new(space.baseline.frame.clone(), layer)?;
-            let mut table = request.table.table(context, space, &[layer], workload, watch)?.table;
+            // A layer of the baseline that is scaled by its depth.
+            let layer = match &space.baseline.frame {
+                frame if frame.source_len().is_some() => None,
+                frame => Some(Model::new(frame.clone(), notation::parse(&design::layer(), context.registry)?)?),
+            };
+            let mut table = request.table.table(context, space, layer.as_slice(), workload, watch)?.table;
             if table.calibration.is_none() && request.models > 0 && !request.no_measure {
                 let models = (request.models as usize, request.seed);
                 profiler::calibrate(context, &mut table, space, models, &mut Pace::default(), watch)?;

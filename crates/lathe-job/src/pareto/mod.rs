@@ -183,7 +183,7 @@ impl Request {
 /// The settings of the search that a folder holds.
 const PLAN: &str = "plan.txt";
 
-/// The baseline with fewer layers and with more: what people do without a search.
+/// The baseline with fewer layers and with more: what people do without a search. An encoder-decoder has no such line.
 fn scaled(baseline: &Model, workload: &Workload, registry: &Registry) -> Result<Vec<Model>> {
     let model = |layers: usize| -> Result<Model> {
         let blocks = notation::parse(&format!("({})x{layers}", design::layer()), registry)?;
@@ -191,5 +191,6 @@ fn scaled(baseline: &Model, workload: &Workload, registry: &Registry) -> Result<
         workload.model(&model)?;
         Ok(model)
     };
-    (1..=MOST_LAYERS).map(model).collect()
+    let most = if baseline.frame.source_len().is_some() { 0 } else { MOST_LAYERS };
+    (1..=most).map(model).collect()
 }

@@ -105,7 +105,7 @@ fn head_act(frame: &Frame) -> Act {
 }
 
 impl BuildBackbone for Bert {
-    fn layer_name(&self, number: usize) -> String {
+    fn layer_name(&self, _: &Frame, number: usize) -> String {
         format!("bert.encoder.layer.{number}")
     }
 

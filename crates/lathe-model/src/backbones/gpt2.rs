@@ -81,7 +81,7 @@ impl Backbone for Gpt2 {
 }
 
 impl BuildBackbone for Gpt2 {
-    fn layer_name(&self, number: usize) -> String {
+    fn layer_name(&self, _: &Frame, number: usize) -> String {
         format!("transformer.h.{number}")
     }
 

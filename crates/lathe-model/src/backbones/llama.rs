@@ -105,7 +105,7 @@ fn rotary(frame: &Frame) -> Rotary {
 }
 
 impl BuildBackbone for Llama {
-    fn layer_name(&self, number: usize) -> String {
+    fn layer_name(&self, _: &Frame, number: usize) -> String {
         format!("model.layers.{number}")
     }
 

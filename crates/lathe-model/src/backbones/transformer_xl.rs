@@ -60,7 +60,7 @@ impl Backbone for TransformerXl {
 }
 
 impl BuildBackbone for TransformerXl {
-    fn layer_name(&self, number: usize) -> String {
+    fn layer_name(&self, _: &Frame, number: usize) -> String {
         format!("transformer.layers.{number}")
     }
 

@@ -8,9 +8,9 @@ use crate::{build, design};
 use lathe_core::model::{Key, KeyKind, Value};
 use lathe_core::{Activation, Backbone, Block, Error, MAX_BLOCKS, MAX_TEXT, Model, Registry, Result, Role, Spec, knob};
 use lathe_ops::storage::Storage;
-use serde_json::{Map, json};
+use serde_json::Map;
 
-pub use serde_json::Value as Json;
+pub use serde_json::{Value as Json, json};
 
 /// The model of a `config.json`.
 pub(super) fn read(text: &[u8], registry: &Registry) -> Result<Model> {

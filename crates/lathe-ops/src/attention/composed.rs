@@ -34,7 +34,7 @@ pub fn composed(
     };
     // The keys that query i of sequence b sees; without padding all sequences are alike.
     let seen = |b: usize, i: usize| {
-        let (from, to) = mask.range(keys - queries + i, keys);
+        let (from, to) = mask.range(keys.saturating_sub(queries) + i, keys);
         let real = padding.map(|real| &real[b * keys..][..keys]);
         (0..keys).map(move |j| (from..to).contains(&j) && real.is_none_or(|real| real[j]))
     };

@@ -74,7 +74,7 @@ impl<'a> Head<'a> {
         let Shape { queries, keys, mask, .. } = self.shape;
         (0..queries).step_by(BLOCK).map(move |first| {
             let count = BLOCK.min(queries - first);
-            let (_, end) = mask.range(keys - queries + first + count - 1, keys);
+            let (_, end) = mask.range(keys.saturating_sub(queries) + first + count - 1, keys);
             (first, count, end)
         })
     }
@@ -116,7 +116,7 @@ impl<'a> Head<'a> {
             let block = &mut probabilities[place * keys..(place + count) * keys];
             self.scores(first, count, end, block, &mut shifted);
             for (i, row) in block.chunks_exact_mut(keys).enumerate() {
-                let (from, to) = mask.range(keys - queries + first + i, keys);
+                let (from, to) = mask.range(keys.saturating_sub(queries) + first + i, keys);
                 row[..from].fill(0.0);
                 row[to..end].fill(0.0);
                 self.softmax(&mut row[from..to], from);
@@ -220,7 +220,7 @@ impl<'a> Head<'a> {
             // dV += P^T dO
             self.product(dv.block(0, 0, end, d_head), weights.t(), dout, add);
             for (i, ds) in ds.chunks_exact_mut(keys).take(count).enumerate() {
-                let (from, to) = mask.range(keys - queries + first + i, keys);
+                let (from, to) = mask.range(keys.saturating_sub(queries) + first + i, keys);
                 ds[..from].fill(0.0);
                 ds[to..end].fill(0.0);
                 if let Some(own) = dprobabilities {

@@ -131,6 +131,16 @@ fn shared_keys_are_composed() {
     }
 }
 
+/// Queries may look at a text of another length, which may be shorter than their own.
+#[test]
+fn more_queries_than_keys() {
+    for (batch, queries, keys, heads, d_head) in [(2, 6, 5, 2, 4), (1, 130, 65, 2, 17), (2, 70, 1, 1, 3)] {
+        for padding in paddings(batch, keys).into_iter().map(Some).chain([None]) {
+            check(&shape(batch, queries, keys, heads, d_head, Mask::Full), false, padding.as_deref());
+        }
+    }
+}
+
 /// The same as if each head of queries had a copy of its keys and values, whose gradients are summed.
 #[test]
 fn shared_keys_are_copies() {

@@ -24,6 +24,8 @@ pub struct Costs {
 pub struct BlockCost {
     /// With every knob set.
     pub block: Block,
+    /// The stack that it was measured in, where models have several.
+    pub stack: Option<String>,
     /// The width and length that it was measured in; `None`: any.
     pub shape: Option<(u32, u32)>,
     /// What it costs.
@@ -78,12 +80,13 @@ impl Costs {
                 return Err(Error::data(place, format_args!("`{}`", entry.block), "one block an entry"));
             };
             let (width, len) = (entry.d_model.unwrap_or(frame.d_model), entry.seq.unwrap_or(at.1));
-            let here =
-                Frame { d_model: width, tgt_len: if len == at.1 { frame.tgt_len } else { len }, ..frame.clone() };
-            if !elsewhere(Part::block(&block, &here)) {
-                let shape = entry.seq.map(|seq| (width, seq));
-                let block = block.kind.resolve(&block, &here);
-                blocks.push(BlockCost { block, shape, cost: entry.latency_us.median });
+            for of_stack in frame.stacks() {
+                let here = Frame { d_model: width, tgt_len: if len == at.1 { frame.tgt_len } else { len }, ..of_stack };
+                if !elsewhere(Part::block(&block, &here)) {
+                    let shape = entry.seq.map(|seq| (width, seq));
+                    let (block, stack) = (block.kind.resolve(&block, &here), here.stack().map(String::from));
+                    blocks.push(BlockCost { block, stack, shape, cost: entry.latency_us.median });
+                }
             }
         }
         Ok(Self { blocks, frame: frame_us, len: at.1 })
@@ -109,10 +112,14 @@ impl Costs {
         let shapes: BTreeSet<(u32, u32)> = profile.blocks.iter().map(|entry| (entry.d_model, entry.seq)).collect();
         let mut found = Vec::new();
         for block in blocks {
-            for &(width, len) in &shapes {
-                let part = Part::block(&block, &Frame { d_model: width, tgt_len: len, ..frame.clone() });
+            let everywhere =
+                shapes.iter().flat_map(|shape| frame.stacks().into_iter().map(move |frame| (shape, frame)));
+            for (&(width, len), of_stack) in everywhere {
+                let here = Frame { d_model: width, tgt_len: len, ..of_stack };
+                let part = Part::block(&block, &here);
                 if let (Some(entry), Some(block)) = (profile.get(&part.name), part.block) {
-                    found.push(BlockCost { block, shape: Some((width, len)), cost: of_entry(entry) });
+                    let stack = here.stack().map(String::from);
+                    found.push(BlockCost { block, stack, shape: Some((width, len)), cost: of_entry(entry) });
                 }
             }
         }
@@ -129,7 +136,8 @@ impl Costs {
         let (frame, len) = (&*place.frame, place.shape.len.max(1));
         let resolved = block.kind.resolve(block, frame);
         let here = |shape: (u32, u32)| shape.0 == frame.d_model && u64::from(shape.1) == len;
-        let mut known = self.blocks.iter().filter(|known| known.shape.is_none_or(here));
+        let of_stack = self.blocks.iter().filter(|known| known.stack.as_deref() == frame.stack());
+        let mut known = of_stack.filter(|known| known.shape.is_none_or(here));
         if let Some(known) = known.find(|known| known.block == resolved) {
             return Ok(known.cost);
         }
@@ -148,8 +156,7 @@ impl Costs {
     pub fn table(&self, frame: &Frame, slots: &[Vec<Block>], baseline: &[Block], whole: bool) -> Result<CostTable> {
         // Where one option changes width or length, all do, and alike.
         let stack = |slots: &[Vec<Block>]| {
-            let (mut place, mut costs) = (StackPlace::new(frame), Vec::new());
-            place.shape.len = self.len.into();
+            let (mut place, mut costs) = (StackPlace::of_len(frame, self.len.into()), Vec::new());
             for options in slots {
                 costs.push(options.iter().map(|block| self.of(block, &place)).collect::<Result<Vec<f64>>>()?);
                 options.first().map_or(Ok(()), |block| place.pass(block))?;

@@ -10,7 +10,7 @@ use super::latency::CostTable;
 use super::plan::{Step, StepPlan};
 use super::settings::SearchSettings;
 use crate::Result;
-use lathe_model::{Grads, Input, Mixture, State, SuperNet, Training};
+use lathe_model::{Grads, Mixture, State, SuperNet, Training};
 use lathe_train::data::{Batch, mix};
 use lathe_train::optimizer::Optimizer;
 use lathe_train::schedule::Schedule;
@@ -188,7 +188,7 @@ impl SearchState {
         let training = self.training(fixed, batch);
         let state = &mut self.states[which];
         let objective = fixed.task.objective(&batch.targets);
-        let input = Input::tokens(&batch.ids, rows);
+        let input = batch.input(rows);
         let outcome = self.net.train(&input, &*objective, state, mixtures, &training, grads);
         let sum: f64 = outcome.losses.iter().copied().map(f64::from).sum();
         ((sum / batch.counted().max(1) as f64) as f32, outcome.dp)

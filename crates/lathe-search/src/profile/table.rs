@@ -100,7 +100,7 @@ impl Part {
                 seen.clear();
             }
             for (block, frame) in placed(&model) {
-                if seen.insert((*block, frame.d_model, frame.tgt_len)) {
+                if seen.insert((*block, frame.d_model, frame.tgt_len, frame.stack().map(String::from))) {
                     add(Self::block(block, &frame));
                 }
             }

@@ -142,7 +142,7 @@ impl Distiller {
         training: &Training,
         grads: &mut Grads,
     ) -> Result<(f64, Vec<MoeStats>)> {
-        let input = Input::tokens(&batch.ids[part.places.clone()], part.rows);
+        let input = batch.part(part.places.clone(), part.rows);
         if batch.fresh || !self.teacher.model.frame.has_memory() {
             self.states.get_mut()[part.index] = self.teacher.init_memory(part.rows);
         }

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::tasks::Batches;
 use crate::{Error, Result};
 use lathe_model::folder::{Tensor, TensorFile, write_tensors};
-use lathe_model::{Grads, Input, Local, LocalTraining, Network, State, SuperNet, Taps, Training};
+use lathe_model::{Grads, Local, LocalTraining, Network, State, SuperNet, Taps, Training};
 use lathe_ops::loss::states::Measure;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -129,7 +129,7 @@ impl<'a> Work<'a> {
             if batch.fresh || !how.teacher.model.frame.has_memory() {
                 *teacher = how.teacher.init_memory(part.rows);
             }
-            let input = Input::tokens(&batch.ids[part.places.clone()], part.rows);
+            let input = batch.part(part.places.clone(), part.rows);
             let taps = Taps { hidden: (0..=slots).collect(), until: Some(slots), ..Taps::NONE };
             let (_, seen) = how.teacher.look(&input, teacher, &taps);
             let hidden: Vec<_> = seen.hidden.into_iter().map(|seen| seen.expect("the pass came there")).collect();

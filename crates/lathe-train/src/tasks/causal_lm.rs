@@ -20,6 +20,10 @@ impl Task for CausalLm {
     }
 
     fn check(&self, frame: &Frame) -> Result<()> {
+        if frame.source_len().is_some() {
+            let found = format!("`{}`, which reads one text and writes another", frame.backbone.key());
+            return Err(Error::setting("backbone", found, "one for causal_lm, of a single text"));
+        }
         if frame.backbone.causal() && frame.has_head() {
             return Ok(());
         }

@@ -105,7 +105,7 @@ fn score(network: &Network, batch: &Batch, rows: usize, onlooker: Option<&dyn On
     let hidden = network.hidden(&Input::tokens(&batch.ids, rows), &mut network.init_memory(rows));
     if let Some(onlooker) = onlooker {
         let (ids, targets) = (&batch.ids, &batch.targets);
-        onlooker.window(&Window { ids, batch: rows, targets, hidden: &hidden, begins: true })?;
+        onlooker.window(&Window { ids, source: &[], batch: rows, targets, hidden: &hidden, begins: true })?;
     }
     let places: Vec<usize> = (0..batch.targets.len()).filter(|&place| batch.targets[place] != IGNORE).collect();
     let told: Vec<f32> = places.iter().flat_map(|&place| hidden[place * d..][..d].to_vec()).collect();

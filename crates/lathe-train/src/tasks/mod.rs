@@ -5,9 +5,11 @@
 
 mod causal_lm;
 mod masked_lm;
+mod prefix_lm;
 
 pub use causal_lm::CausalLm;
 pub use masked_lm::MaskedLm;
+pub use prefix_lm::PrefixLm;
 
 use crate::data::{Batch, Specials, Tokens};
 use crate::evaluate::{Evaluation, Options};
@@ -71,7 +73,7 @@ pub trait Task: Sync {
 }
 
 /// Every task; the first that fits a model is its default.
-pub const TASKS: &[&dyn Task] = &[&CausalLm, &MaskedLm];
+pub const TASKS: &[&dyn Task] = &[&CausalLm, &MaskedLm, &PrefixLm];
 
 /// The task of a name, or the first that fits a model where there is no name.
 pub fn find(name: &str, model: &Model) -> Result<&'static dyn Task> {
