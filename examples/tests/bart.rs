@@ -1,8 +1,12 @@
 //! The encoder-decoder from outside against `transformers`: a folder that it saved, logits and every gradient
 //! (`oracles/bart.py`).
 
+use lathe_core::Spec;
 use lathe_examples::REGISTRY;
 use lathe_model::{Grads, Input, Network, Source, Targets, Training, folder};
+use lathe_train::data::{Tokenizer, encode_source};
+use lathe_train::evaluate::Options;
+use lathe_train::tasks::{PrefixLm, Task};
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -73,4 +77,31 @@ fn as_transformers_computes_it() {
     for key in ["model_type", "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "vocab_size"] {
         assert_eq!(ours[key], theirs[key], "{key}");
     }
+}
+
+/// Every token but those of the very first source is told once, each from the source before its window and from the
+/// tokens of its window before it.
+#[test]
+fn a_text_is_told_from_what_was_before() {
+    let toml =
+        "backbone='bart'\nlayers='s decoder s cross f'\nd_model=8\nheads=2\nvocab=256\nmax_len=9\ntgt_len=6\nsrc_len=5";
+    let model = Spec::from_toml(toml, &REGISTRY).and_then(|spec| spec.model(&REGISTRY)).unwrap();
+    let network = Network::new(model, 3).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("text.txt");
+    std::fs::write(&file, "the fish swim south, the birds fly north").unwrap(); // 40 bytes: 35 to tell
+    let (name, to) = (file.to_str().unwrap(), dir.path().join("tokens"));
+    let tokens = encode_source(name, &Tokenizer::Bytes, &to, &|_, _, _| {}).unwrap();
+    let found = PrefixLm.evaluate(&network, &tokens, &Options::new(&Tokenizer::Bytes), &mut |_, _| ()).unwrap();
+    assert_eq!(found.tokens, 35);
+    let text: Vec<u32> = std::fs::read(&file).unwrap().into_iter().map(u32::from).collect();
+    let window = Options::new(&Tokenizer::Bytes).window_of(&network.model.frame);
+    let mut nats = 0.0;
+    for first in (5..40).step_by(window) {
+        let end = 40.min(first + window);
+        let input = Input::tokens(&text[first - 1..end - 1], 1).after(&text[first - 5..first]);
+        let losses = network.loss(&input, &Targets(&text[first..end]), &mut network.init_memory(1));
+        nats += losses.into_iter().map(f64::from).sum::<f64>();
+    }
+    assert!((found.loss - nats / 35.0).abs() < 1e-5, "{} and {}", found.loss, nats / 35.0);
 }
