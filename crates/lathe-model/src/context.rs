@@ -37,6 +37,9 @@ impl Context {
     }
 }
 
+/// Length, width and stack.
+type Here = (usize, usize, Option<&'static str>);
+
 /// What a backbone has for blocks in a pass, for each width and length that hidden states have in it.
 pub(crate) struct Contexts<'a> {
     builder: &'static dyn BuildBackbone,
@@ -44,8 +47,8 @@ pub(crate) struct Contexts<'a> {
     dropout: Dropout,
     /// What is done to each.
     change: Option<fn(&mut Context)>,
-    /// Length, width and stack, and what there is for them.
-    known: Mutex<Vec<((usize, usize, Option<&'static str>), Arc<Context>)>>,
+    /// What there is for each place.
+    known: Mutex<Vec<(Here, Arc<Context>)>>,
 }
 
 impl<'a> Contexts<'a> {
