@@ -2,6 +2,7 @@
 
 use crate::served::Prompt;
 use lathe_train::generate::Sampling;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -27,7 +28,7 @@ pub enum Work {
 #[derive(Debug, Clone)]
 pub struct Order {
     /// What to continue: at least one token, all of the vocabulary.
-    pub prompt: Prompt,
+    pub prompt: Arc<Prompt>,
     /// The most tokens to write, so that they fit the model's window.
     pub max_tokens: usize,
     /// How tokens are chosen.

@@ -55,7 +55,8 @@ impl Engine {
         let mut floor = Floor::new(&served, &self.metrics, self.prefix_bytes);
         loop {
             let idle = floor.is_idle();
-            let room = floor.waiting.is_empty() && floor.embeddings.is_empty() && floor.running.len() < self.rows;
+            let room =
+                floor.running.len() < self.rows && floor.waiting.len() < self.rows && floor.embeddings.is_empty();
             let next = match (idle, room) {
                 (true, _) => self.jobs.blocking_recv().ok_or(TryRecvError::Disconnected),
                 (false, true) => self.jobs.try_recv(),
@@ -85,7 +86,8 @@ impl Engine {
 struct Floor<'a> {
     served: &'a Served,
     metrics: &'a Metrics,
-    waiting: VecDeque<Sequence<'a>>,
+    /// Of each job what has not begun; jobs take turns.
+    waiting: VecDeque<VecDeque<Sequence<'a>>>,
     running: Vec<Sequence<'a>>,
     embeddings: VecDeque<Embedding>,
     prefixes: Prefixes,
@@ -110,7 +112,7 @@ impl<'a> Floor<'a> {
         match work {
             Work::Write(orders) => {
                 let begin = |(index, order)| Sequence::new(self.served, order, index, (events.clone(), arrived));
-                self.waiting.extend(orders.into_iter().enumerate().map(begin));
+                self.waiting.push_back(orders.into_iter().enumerate().map(begin).collect());
             }
             Work::Embed(texts) => {
                 let one = |(index, ids)| Embedding { ids, index, events: events.clone() };
@@ -122,10 +124,11 @@ impl<'a> Floor<'a> {
     /// Lets those who wait take free rows. Who begins as somebody does whose prompt is just being read waits for that.
     fn admit(&mut self, rows: usize) {
         while self.running.len() < rows
-            && let Some(mut next) = self.waiting.pop_front()
+            && let Some(mut job) = self.waiting.pop_front()
         {
+            let Some(mut next) = job.pop_front() else { continue };
             if next.is_cancelled() {
-                self.metrics.sequences_cancelled_total.fetch_add(1, Relaxed);
+                self.metrics.sequences_cancelled_total.fetch_add(1 + job.len() as u64, Relaxed);
                 continue;
             }
             let prompt = next.prompt();
@@ -134,7 +137,8 @@ impl<'a> Floor<'a> {
             };
             let shares = !next.scores_prompt() && prompt.len() > WORTH && self.empty.is_some();
             if shares && self.running.iter().any(alike) {
-                self.waiting.push_front(next);
+                job.push_front(next);
+                self.waiting.push_back(job);
                 return;
             }
             let known = if shares { self.prefixes.find(prompt) } else { None };
@@ -144,6 +148,9 @@ impl<'a> Floor<'a> {
             self.metrics.prompt_tokens_total.fetch_add(next.prompt().len() as u64, Relaxed);
             self.metrics.cached_tokens_total.fetch_add(next.cached() as u64, Relaxed);
             self.running.push(next);
+            if !job.is_empty() {
+                self.waiting.push_back(job);
+            }
         }
     }
 

@@ -13,6 +13,9 @@ use std::ops::Range;
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
+/// Tokens before an answer that its text may depend on: spaces, and characters of several tokens.
+const CONTEXT: usize = 16;
+
 pub(super) struct Sequence<'a> {
     order: Order,
     index: usize,
@@ -48,14 +51,11 @@ impl<'a> Sequence<'a> {
         index: usize,
         (events, arrived): (UnboundedSender<(usize, Event)>, Instant),
     ) -> Self {
-        let mut decoder = served.tokenizer.decoder();
-        // What comes may depend on what was.
-        order.prompt.ids[order.prompt.begin..].iter().for_each(|&id| drop(decoder.push(id)));
         Self {
             index,
             events,
             arrived,
-            tokens: order.prompt.ids.clone(),
+            tokens: Vec::new(),
             seen: 0,
             state: None,
             cached: 0,
@@ -65,7 +65,7 @@ impl<'a> Sequence<'a> {
             scores: Vec::new(),
             uses: HashMap::new(),
             rng: ChaCha8Rng::seed_from_u64(order.sampling.seed),
-            decoder,
+            decoder: served.tokenizer.decoder(),
             held: String::new(),
             ended: false,
             order,
@@ -77,6 +77,10 @@ impl<'a> Sequence<'a> {
         self.cached = state.position();
         (self.seen, self.next_row) = (self.cached, self.cached);
         self.state = Some(state);
+        self.tokens = self.order.prompt.ids.clone();
+        // What comes may depend on what stands right before it.
+        let text = &self.order.prompt.ids[self.order.prompt.begin..];
+        text[text.len().saturating_sub(CONTEXT)..].iter().for_each(|&id| drop(self.decoder.push(id)));
         if self.order.score_prompt {
             self.scores.push(Scored { id: self.tokens[0], logprob: None, top: Vec::new() });
         }

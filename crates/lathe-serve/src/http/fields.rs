@@ -48,7 +48,8 @@ impl Fields {
 
     /// Any whole number that fits 64 bits, signed or not.
     pub fn seed(&self, name: &str) -> Result<Option<u64>> {
-        self.read(name, "a whole number", |value| value.as_u64().or_else(|| value.as_i64().map(|seed| seed as u64)))
+        let seed = |value: &Value| value.as_i64().map(|seed| seed as u64).or_else(|| whole(value));
+        self.read(name, "a whole number", seed)
     }
 
     /// One text or a list of a few.

@@ -18,7 +18,8 @@ use crate::engine::{Event, Job, Work};
 use crate::{Metrics, Served, Settings};
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::middleware::{self, Next};
@@ -178,7 +179,10 @@ pub fn router(app: App) -> Router {
         .route("/", get(page))
         .route("/health", get(async || answer(&json!({"status": "ok"}))))
         .route("/metrics", get(metrics))
-        .route("/openapi.json", get(async |State(app): State<App>| answer(&openapi::document(app.served()))))
+        .route(
+            "/openapi.json",
+            get(async |State(app): State<App>| answer(&openapi::document(app.served(), app.0.settings.max_tokens))),
+        )
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
         .route("/v1/completions", post(completions::handle))
@@ -241,9 +245,10 @@ async fn models(State(app): State<App>) -> Response {
     answer(&json!({"object": "list", "data": [model_card(app.served())]}))
 }
 
-async fn model(State(app): State<App>, axum::extract::Path(id): axum::extract::Path<String>) -> Response {
-    match id == app.served().id {
-        true => answer(&model_card(app.served())),
-        false => ApiError::unknown_model(&id, &app.served().id).into_response(),
+async fn model(State(app): State<App>, id: Result<Path<String>, PathRejection>) -> Response {
+    match id {
+        Ok(Path(id)) if id == app.served().id => answer(&model_card(app.served())),
+        Ok(Path(id)) => ApiError::unknown_model(&id, &app.served().id).into_response(),
+        Err(_) => ApiError::unknown_model("no UTF-8", &app.served().id).into_response(),
     }
 }

@@ -60,6 +60,8 @@ fn post(summary: &str, body: &str, answer: &str, streams: bool) -> Value {
 fn manner(served: &Served) -> Value {
     let number = |least: f64, most: f64| or_null(json!({"type": "number", "minimum": least, "maximum": most}));
     let flag = || or_null(json!({"type": "boolean"}));
+    // Numbers of so many digits are tokens for sure.
+    let digits = served.vocab().checked_ilog10().unwrap_or(0).max(1);
     let stop = json!({"type": "string", "minLength": 1});
     json!({
         "model": or_null(json!({"type": "string", "enum": [served.id]})),
@@ -70,7 +72,8 @@ fn manner(served: &Served) -> Value {
         "repetition_penalty": number(0.01, 100.0),
         "presence_penalty": number(-2.0, 2.0),
         "frequency_penalty": number(-2.0, 2.0),
-        "logit_bias": or_null(json!({"type": "object", "maxProperties": 0})),
+        "logit_bias": or_null(json!({"type": "object", "additionalProperties": false, "maxProperties": 1024,
+            "patternProperties": {format!("^[0-9]{{1,{digits}}}$"): {"type": "number", "minimum": -100, "maximum": 100}}})),
         "seed": or_null(json!({"type": "integer", "minimum": i64::MIN, "maximum": i64::MAX})),
         "stop": or_null(json!({"anyOf": [stop, {"type": "array", "maxItems": STOPS, "items": stop}]})),
         "stream": flag(),
@@ -91,7 +94,7 @@ fn texts(served: &Served) -> Value {
     let most = served.window().unwrap_or(1 << 20);
     let token = json!({"type": "integer", "minimum": 0, "maximum": served.vocab().saturating_sub(1)});
     let tokens = json!({"type": "array", "minItems": 1, "maxItems": most, "items": token});
-    let words = json!({"type": "string", "maxLength": most / 4});
+    let words = json!({"type": "string"});
     json!({"anyOf": [
         words,
         {"type": "array", "minItems": 1, "maxItems": TEXTS, "items": words},
@@ -101,8 +104,8 @@ fn texts(served: &Served) -> Value {
 }
 
 /// The document.
-pub(super) fn document(served: &Served) -> Value {
-    let most_tokens = or_null(json!({"type": "integer", "minimum": 1, "maximum": u32::MAX}));
+pub(super) fn document(served: &Served, max_tokens: usize) -> Value {
+    let most_tokens = or_null(json!({"type": "integer", "minimum": 1, "maximum": max_tokens}));
     let usage = json!({"type": "object", "required": ["prompt_tokens", "total_tokens"]});
     let answer = |object: &str, choice: Value| {
         json!({
@@ -130,7 +133,7 @@ pub(super) fn document(served: &Served) -> Value {
         "type": "object",
         "required": ["role", "content"],
         "properties": {
-            "role": {"type": "string", "enum": ["system", "user", "assistant"]},
+            "role": {"type": "string", "minLength": 1},
             "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": part}]},
         },
     });
@@ -167,7 +170,7 @@ pub(super) fn document(served: &Served) -> Value {
             "Model": model,
             "CompletionRequest": {"type": "object", "required": ["prompt"], "properties": with(manner(served), json!({
                 "prompt": texts(served),
-                "max_tokens": or_null(json!({"type": "integer", "minimum": 0, "maximum": u32::MAX})),
+                "max_tokens": or_null(json!({"type": "integer", "minimum": 0, "maximum": max_tokens})),
                 "echo": or_null(json!({"type": "boolean"})),
                 "logprobs": or_null(json!({"type": "integer", "minimum": 0, "maximum": LOGPROBS})),
             }))},

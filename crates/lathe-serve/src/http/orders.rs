@@ -8,11 +8,12 @@ use crate::engine::{Adjust, Order};
 use crate::served::Prompt;
 use lathe_train::generate::Sampling;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The most stop texts, and the most log-probabilities of a token.
 pub(super) const STOPS: usize = 16;
 pub(super) const LOGPROBS: u64 = 20;
-/// The most texts of one request: prompts times answers to each.
+/// The most prompts of a request.
 pub(super) const TEXTS: usize = 256;
 /// The most answers to a prompt.
 pub(super) const ANSWERS: u64 = 128;
@@ -92,14 +93,11 @@ impl Manner {
 
     /// The orders of prompts: n of each, one after the other. Answers to the same prompt have seeds one after the other.
     pub fn orders(&self, app: &App, prompts: Vec<Prompt>) -> Result<Vec<Order>, ApiError> {
-        if prompts.is_empty() || prompts.len() * self.n > TEXTS {
-            let found = format!("{} prompts with {} answers each", prompts.len(), self.n);
-            return Err(ApiError::field("prompt", found, format!("at least one and at most {TEXTS} texts")));
-        }
         let mut orders = Vec::new();
         for prompt in prompts {
             let limit = app.0.settings.max_tokens;
             let room = room(app.served(), &prompt)?.min(limit);
+            let prompt = Arc::new(prompt);
             if let Some(asked) = self.max_tokens.filter(|asked| *asked > limit) {
                 return Err(ApiError::field("max_tokens", asked, format!("at most {limit}")));
             }
