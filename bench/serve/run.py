@@ -111,7 +111,7 @@ def openai(args):
     """The official client, unchanged."""
     from openai import BadRequestError, OpenAI
     done = []
-    with Server(args.lathe, args.model, "--api-key", "secret") as server:
+    with Server(args.lathe, args.model, "--api-key", "secret", "--prefix-mb", "0") as server:
         client = OpenAI(base_url=server.url + "/v1", api_key="secret")
         model = client.models.list().data[0].id
         done.append("models")

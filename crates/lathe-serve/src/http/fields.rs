@@ -46,10 +46,13 @@ impl Fields {
         self.read(name, &expected, read)
     }
 
-    /// Any whole number that fits 64 bits, signed or not.
+    /// Any whole number of 64 bits with a sign.
     pub fn seed(&self, name: &str) -> Result<Option<u64>> {
-        let seed = |value: &Value| value.as_i64().map(|seed| seed as u64).or_else(|| whole(value));
-        self.read(name, "a whole number", seed)
+        const MOST: u64 = i64::MAX as u64;
+        let seed = |value: &Value| {
+            value.as_i64().map(|seed| seed as u64).or_else(|| whole(value).filter(|seed| *seed <= MOST))
+        };
+        self.read(name, "a whole number of 64 bits", seed)
     }
 
     /// One text or a list of a few.

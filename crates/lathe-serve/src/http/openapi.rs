@@ -89,12 +89,12 @@ fn with(mut base: Value, more: Value) -> Value {
     base
 }
 
-/// Texts or tokens, one or several.
-fn texts(served: &Served) -> Value {
+/// Texts of at least so many characters, or tokens, one or several.
+fn texts(served: &Served, least: usize) -> Value {
     let most = served.window().unwrap_or(1 << 20);
     let token = json!({"type": "integer", "minimum": 0, "maximum": served.vocab().saturating_sub(1)});
     let tokens = json!({"type": "array", "minItems": 1, "maxItems": most, "items": token});
-    let words = json!({"type": "string"});
+    let words = json!({"type": "string", "minLength": least});
     json!({"anyOf": [
         words,
         {"type": "array", "minItems": 1, "maxItems": TEXTS, "items": words},
@@ -169,7 +169,7 @@ pub(super) fn document(served: &Served, max_tokens: usize) -> Value {
             }}},
             "Model": model,
             "CompletionRequest": {"type": "object", "required": ["prompt"], "properties": with(manner(served), json!({
-                "prompt": texts(served),
+                "prompt": texts(served, 0),
                 "max_tokens": or_null(json!({"type": "integer", "minimum": 0, "maximum": max_tokens})),
                 "echo": or_null(json!({"type": "boolean"})),
                 "logprobs": or_null(json!({"type": "integer", "minimum": 0, "maximum": LOGPROBS})),
@@ -187,7 +187,7 @@ pub(super) fn document(served: &Served, max_tokens: usize) -> Value {
                 "properties": {"index": {"type": "integer"}, "message": {"type": "object", "required": ["role", "content"]}, "finish_reason": finish}})),
             "EmbeddingRequest": {"type": "object", "required": ["input"], "properties": {
                 "model": or_null(json!({"type": "string", "enum": [served.id]})),
-                "input": texts(served),
+                "input": texts(served, 1),
                 "encoding_format": or_null(json!({"type": "string", "enum": ["float", "base64"]})),
             }},
             "Embeddings": {"type": "object", "required": ["object", "data", "model", "usage"], "properties": {
