@@ -78,7 +78,7 @@ fn pieces_make_the_whole() {
         };
         let joined: String = own().map(|choice| choice["text"].as_str().unwrap()).collect();
         assert_eq!(joined, choice["text"].as_str().unwrap());
-        assert_eq!(own().last().unwrap()["finish_reason"], choice["finish_reason"]);
+        assert_eq!(own().next_back().unwrap()["finish_reason"], choice["finish_reason"]);
         for part in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
             let lists = own().filter_map(|choice| choice["logprobs"][part].as_array());
             let joined: Vec<Value> = lists.flatten().cloned().collect();
