@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         Self { params, input, position, training, dropout, contexts, context, aside_grads }
     }
 
-    fn stem(&self) -> StemPass<'_> {
+    pub fn stem(&self) -> StemPass<'_> {
         let (keep, dropout) = (self.training.is_some(), self.dropout[0]);
         StemPass { params: self.params, position: self.position, keep, dropout }
     }

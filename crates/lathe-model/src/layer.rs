@@ -13,6 +13,7 @@ use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::observe::{Activity, Observe};
 use crate::params::{Grads, ParamId, Params};
+use crate::ragged::PartPlace;
 use crate::taps::Map;
 use candle_core::{Result, Tensor};
 use lathe_core::NormPlace;
@@ -178,6 +179,24 @@ impl Clone for Box<dyn OwnState> {
 }
 
 impl LayerState {
+    /// Bytes of what is kept of the tokens before; what a layer carries of its own is not counted.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Memory(memory) => size_of_val(&**memory),
+            Self::Cache(cache) => cache.rows.bytes(),
+            Self::None | Self::Own(_) => 0,
+        }
+    }
+
+    /// A copy as it was after `len` of so many tokens of one sequence.
+    pub(crate) fn prefix(&self, len: usize, tokens: usize) -> Option<Self> {
+        match self {
+            Self::None => Some(Self::None),
+            Self::Cache(cache) => cache.prefix(len, tokens).map(Self::Cache),
+            Self::Memory(_) | Self::Own(_) => None,
+        }
+    }
+
     /// What a layer carries of its own, if it is of this type.
     pub fn own<T: OwnState>(&mut self) -> Option<&mut T> {
         match self {
@@ -261,6 +280,19 @@ impl Cache {
         self.end - self.len
     }
 
+    /// A copy, of one sequence, as it was after `len` of so many tokens, with little room for more; `None` where tokens
+    /// were forgotten or places are relative.
+    fn prefix(&self, len: usize, tokens: usize) -> Option<Self> {
+        if self.len != tokens || len > tokens || self.positions.is_some() {
+            return None;
+        }
+        let (width, first) = (self.rows.len() / self.places, self.end - self.len);
+        let places = (len + 1).next_multiple_of(64).min(self.capacity);
+        let mut rows = self.rows.zeros(places * width);
+        rows.copy(0, &self.rows, first * width..(first + len) * width);
+        Some(Self { rows, places, end: len, len, positions: None, ..*self })
+    }
+
     /// Lets go of rows beyond the limit.
     pub fn forget(&mut self) {
         self.len = self.len.min(self.limit);
@@ -335,6 +367,17 @@ pub trait Layer: Send + Sync {
         behind: Option<&Arc<Buf>>,
         state: &mut LayerState,
     ) -> (Stream, Saved);
+    /// The output for the tokens of several parts, each at its own place after a state of its own: `x` has them one after
+    /// the other, [R, D]. `None`, and nothing done, where the layer has to see part after part.
+    fn forward_ragged(
+        &self,
+        _pass: &Pass<'_>,
+        _x: &Stream,
+        _parts: &[PartPlace],
+        _states: &mut [&mut LayerState],
+    ) -> Option<Stream> {
+        None
+    }
     /// The gradient of the input; adds those of the parameters, and of what it read of what was laid aside
     /// ([`Pass::aside_grads`]).
     fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, grads: &mut Grads) -> Buf;
@@ -362,6 +405,16 @@ pub trait Layer: Send + Sync {
 pub trait Sublayer: Send + Sync {
     /// The output [B * T, D] for an input [B * T, D], or [B * (M + T), D] after a memory.
     fn forward(&self, pass: &Pass<'_>, input: &[f32], state: &mut LayerState) -> (Buf, Saved);
+    /// As [`Layer::forward_ragged`], for an input [R, D].
+    fn forward_ragged(
+        &self,
+        _pass: &Pass<'_>,
+        _input: &[f32],
+        _parts: &[PartPlace],
+        _states: &mut [&mut LayerState],
+    ) -> Option<Buf> {
+        None
+    }
     /// The gradient of the input; adds those of the parameters. What was saved may be consumed.
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf;
     /// [`Self::forward`] as a graph, without a cache.
@@ -444,6 +497,29 @@ impl Layer for Residual {
             return (y, Box::new(()));
         }
         (y, Box::new(ResidualSaved { input, sum, stats, inner }))
+    }
+
+    fn forward_ragged(
+        &self,
+        pass: &Pass<'_>,
+        x: &Stream,
+        parts: &[PartPlace],
+        states: &mut [&mut LayerState],
+    ) -> Option<Stream> {
+        let y = match self.place {
+            NormPlace::Pre => {
+                let (normed, _) = self.norm.forward(pass.params, &x.hidden);
+                let mut y = self.sublayer.forward_ragged(pass, &normed, parts, states)?;
+                linear::add(&mut y, &x.hidden);
+                y
+            }
+            NormPlace::Post => {
+                let mut sum = self.sublayer.forward_ragged(pass, &x.hidden, parts, states)?;
+                linear::add(&mut sum, &x.hidden);
+                self.norm.forward(pass.params, &sum).0
+            }
+        };
+        Some(x.with(y))
     }
 
     fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, grads: &mut Grads) -> Buf {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct Network {
     /// What it is.
     pub model: Model,
-    params: Params,
+    pub(crate) params: Params,
     pub(crate) body: Body,
     /// The reference's layer that each slot is part of.
     names: Vec<usize>,

@@ -63,7 +63,7 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    fn new(pass: &Pass<'_>, x: &Stream) -> Self {
+    pub fn new(pass: &Pass<'_>, x: &Stream) -> Self {
         let context = match x.len {
             0 => Arc::default(), // nothing to do for any block
             len => pass.contexts.of(len, x.hidden.len() / (pass.batch * len), x.stack),
@@ -71,7 +71,7 @@ impl Here {
         Self { numbers: x.hidden.len(), len: x.len, position: x.position, mask: x.mask.clone(), context }
     }
 
-    fn pass<'p>(&'p self, pass: &Pass<'p>) -> Pass<'p> {
+    pub fn pass<'p>(&'p self, pass: &Pass<'p>) -> Pass<'p> {
         let mask = self.mask.as_deref().map(Vec::as_slice);
         Pass { len: self.len, position: self.position, mask, context: &self.context, ..*pass }
     }
@@ -236,7 +236,7 @@ pub(crate) fn pack(matrices: Vec<&mut Matrix>, params: &mut Params, users: &mut 
 }
 
 /// The output of a slot, and what its backward needs.
-fn forward(
+pub(crate) fn forward(
     slot: &[Choice],
     mixture: &Mixture,
     pass: &Pass<'_>,

@@ -20,7 +20,7 @@ mod head;
 mod kept;
 
 pub use composed::composed;
-pub use kept::{KEPT_AS, Kept, KeptAs, KeptRows, forward_kept};
+pub use kept::{KEPT_AS, Kept, KeptAs, KeptPart, KeptRows, forward_kept, forward_kept_parts};
 
 use crate::Precision;
 use crate::buffer::Buf;

@@ -247,7 +247,12 @@ impl Beside {
 
     /// Whether a file is among them.
     pub fn has(&self, name: &str) -> bool {
-        self.files.iter().any(|(file, _)| *file == name)
+        self.file(name).is_some()
+    }
+
+    /// The content of a file, if it is among them.
+    pub fn file(&self, name: &str) -> Option<&[u8]> {
+        self.files.iter().find(|(file, _)| *file == name).map(|(_, bytes)| &bytes[..])
     }
 }
 

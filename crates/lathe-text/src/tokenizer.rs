@@ -11,7 +11,7 @@
 use crate::gguf_tokenizer;
 use crate::guard::guarded;
 use crate::quick::Quick;
-use crate::specials::{Beside, Specials};
+use crate::specials::{Beside, Specials, TOKENIZER_CONFIG};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -316,6 +316,18 @@ impl Tokenizer {
     /// Whether a file beside `tokenizer.json` was read with it.
     pub(crate) fn has_beside(&self, name: &str) -> bool {
         matches!(self, Self::Hf(hf) if hf.beside.has(name))
+    }
+
+    /// The template of conversations, in Jinja: `chat_template` of `tokenizer_config.json` or of a GGUF file, where
+    /// there are several the one called `default`.
+    pub fn chat_template(&self) -> Option<String> {
+        let Self::Hf(hf) = self else { return None };
+        let config: serde_json::Value = serde_json::from_slice(hf.beside.file(TOKENIZER_CONFIG)?).ok()?;
+        let template = match &config["chat_template"] {
+            serde_json::Value::Array(named) => &named.iter().find(|one| one["name"] == "default")?["template"],
+            one => one,
+        };
+        template.as_str().map(String::from)
     }
 
     /// The content of `tokenizer.json`.

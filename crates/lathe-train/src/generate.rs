@@ -6,6 +6,7 @@
 use lathe_model::{Input, Network, State};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::cmp::Ordering;
 
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +96,7 @@ impl<'a> Generator<'a> {
 
 impl Sampling {
     /// A token, given the logits and the text before.
-    fn choose(&self, logits: &[f32], before: &[u32], rng: &mut ChaCha8Rng) -> u32 {
+    pub fn choose(&self, logits: &[f32], before: &[u32], rng: &mut ChaCha8Rng) -> u32 {
         if self.temperature == 0.0 && self.repetition_penalty == 1.0 {
             let first =
                 logits.iter().copied().enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
@@ -111,8 +112,6 @@ impl Sampling {
                 *score *= if *score > 0.0 { self.repetition_penalty.recip() } else { self.repetition_penalty };
             }
         }
-        // The most likely first; of equals, the lower id.
-        let order = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if self.temperature == 0.0 {
             return scores.into_iter().min_by(order).map_or(0, |(_, id)| id);
         }
@@ -120,27 +119,58 @@ impl Sampling {
             scores.select_nth_unstable_by(self.top_k - 1, order);
             scores.truncate(self.top_k);
         }
-        scores.sort_unstable_by(order);
-        let highest = scores[0].0;
-        scores.iter_mut().for_each(|(score, _)| *score = ((*score - highest) / self.temperature).exp());
-        let mut total: f64 = scores.iter().map(|(weight, _)| weight).sum();
+        let highest = scores.iter().fold(f64::NEG_INFINITY, |most, (score, _)| most.max(*score));
+        let weight = |score: f64| ((score - highest) / self.temperature).exp();
+        let mut total: f64 = scores.iter().map(|(score, _)| weight(*score)).sum();
+        let mut scores = Descending { scores, sorted: 0 };
+        let mut count = usize::MAX;
         if self.top_p < 1.0 {
-            let mut sum = 0.0;
-            let enough = scores.iter().position(|(weight, _)| {
-                sum += weight / total;
-                sum >= self.top_p
-            });
-            scores.truncate(enough.map_or(scores.len(), |last| last + 1));
-            total = scores.iter().map(|(weight, _)| weight).sum();
+            let (mut sum, mut i) = (0.0, 0);
+            while let Some((score, _)) = scores.get(i)
+                && sum < self.top_p * total
+            {
+                sum += weight(score);
+                i += 1;
+            }
+            (total, count) = (sum, i);
         }
-        let mut draw = rng.random::<f64>() * total;
-        for &(weight, id) in &scores {
-            draw -= weight;
+        let (mut draw, mut last) = (rng.random::<f64>() * total, 0);
+        for i in 0..count {
+            let Some((score, id)) = scores.get(i) else { break };
+            last = id;
+            draw -= weight(score);
             if draw < 0.0 {
-                return id;
+                break;
             }
         }
-        scores[scores.len() - 1].1
+        last
+    }
+}
+
+/// Scores with their tokens, the highest first and of equals the lower id, sorted as far as somebody looks: of a large
+/// vocabulary that is seldom far.
+struct Descending {
+    scores: Vec<(f64, u32)>,
+    sorted: usize,
+}
+
+/// The most likely first; of equals, the lower id.
+fn order(a: &(f64, u32), b: &(f64, u32)) -> Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+impl Descending {
+    fn get(&mut self, i: usize) -> Option<(f64, u32)> {
+        while i >= self.sorted && self.sorted < self.scores.len() {
+            let rest = &mut self.scores[self.sorted..];
+            let more = rest.len().min(64.max(3 * self.sorted));
+            if more < rest.len() {
+                rest.select_nth_unstable_by(more - 1, order);
+            }
+            rest[..more].sort_unstable_by(order);
+            self.sorted += more;
+        }
+        self.scores.get(i).copied()
     }
 }
 

@@ -3,7 +3,9 @@
 use lathe_core::{Backbone, Block, BlockKind, Model, Role, Setting, Spec};
 use lathe_model::blocks::BLOCKS;
 use lathe_model::derive::{self, Origin};
-use lathe_model::{BlockBench, Grads, Input, Mixture, Network, REGISTRY, SuperNet, Targets, Training, count, folder};
+use lathe_model::{
+    BlockBench, Grads, Input, Mixture, Network, Part, REGISTRY, State, SuperNet, Targets, Training, count, folder,
+};
 use lathe_ops::attention::KeptAs;
 use lathe_ops::buffer::Buf;
 use lathe_ops::integers::{Activations, FORMATS};
@@ -147,6 +149,65 @@ fn the_last_token_alone_gives_its_logits() {
         // What comes next finds the same cache.
         let next = Input::tokens(&ids[..BATCH], BATCH);
         close(&network.logits(&next, &mut prompt), &network.logits(&next, &mut whole), 1e-5, &name(&model));
+    }
+}
+
+/// Sequences that begin at different times and have different lengths: each gets in common passes what it gets alone, in
+/// every storage and with every kind of cache, where the sums of products may have another order.
+#[test]
+fn sequences_decode_together_as_they_do_alone() {
+    let (ids, _) = tokens(3);
+    // Tokens of each of three sequences in each pass.
+    let schedule = [[2, 0, 0], [1, 3, 0], [1, 1, 1], [0, 1, 2], [1, 0, 1]];
+    for (i, model) in cases().into_iter().filter(|model| model.frame.backbone.causal()).enumerate() {
+        for (s, &storage) in STORAGES.iter().enumerate() {
+            let mut network = network(&model, 3);
+            network.set_storage(storage);
+            network.set_cache([KeptAs::F32, KeptAs::Bf16, KeptAs::Int8][(i + s) % 3]);
+            network.freeze();
+            let fresh = || network.init_cache(1, LEN, &network.init_memory(1));
+            let [mut together, mut alone]: [Vec<State>; 2] = [(); 2].map(|()| (0..3).map(|_| fresh()).collect());
+            let mut at = [0; 3];
+            for (pass, counts) in schedule.iter().enumerate() {
+                let next = |b: usize| &ids[b + at[b]..][..counts[b]];
+                let here = || (0..3).filter(|&b| counts[b] > 0);
+                let of_part = |(b, state)| Part { ids: next(b), state };
+                let mut parts: Vec<Part<'_>> =
+                    together.iter_mut().enumerate().filter(|(b, _)| counts[*b] > 0).map(of_part).collect();
+                let found = network.outputs(&network.hidden_ragged(&mut parts));
+                let mut expected = Vec::new();
+                for b in here() {
+                    expected.extend_from_slice(&network.logits(&Input::tokens(next(b), 1), &mut alone[b]));
+                }
+                // A cache of integers may round a number that differs in its last bit to the next code.
+                let what = format!("{} {}: pass {pass}", name(&model), storage.key());
+                close(&found, &expected, if (i + s) % 3 == 0 { 1e-5 } else { 2e-2 }, &what);
+                (0..3).for_each(|b| at[b] += counts[b]);
+            }
+        }
+    }
+}
+
+/// A state cut back to its first tokens goes on as one that never saw more; what cannot be cut back says so.
+#[test]
+fn states_go_back_to_a_prefix() {
+    let (ids, _) = tokens(4);
+    for model in cases().into_iter().filter(|model| model.frame.backbone.causal()) {
+        let network = network(&model, 4);
+        let fresh = || network.init_cache(1, LEN, &network.init_memory(1));
+        let (mut whole, mut short) = (fresh(), fresh());
+        network.hidden(&Input::tokens(&ids[..5], 1), &mut whole);
+        network.hidden(&Input::tokens(&ids[..2], 1), &mut short);
+        assert!(whole.prefix(6).is_none(), "{}: more than there is", name(&model));
+        let Some(mut cut) = whole.prefix(2) else {
+            assert!(model.frame.has_memory(), "{}: plain caches can be cut", name(&model));
+            continue;
+        };
+        assert_eq!((cut.position(), cut.bytes() <= whole.bytes()), (2, true), "{}", name(&model));
+        for next in ids[5..].chunks(3) {
+            let next = Input::tokens(next, 1);
+            close(&network.logits(&next, &mut cut), &network.logits(&next, &mut short), 1e-5, &name(&model));
+        }
     }
 }
 

@@ -209,26 +209,64 @@ pub fn forward_kept(shape: &Shape, q: Rows<'_>, rows: &KeptRows<'_>, out: &mut [
     }
     let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;
     flops::add(2 * batch * heads, [queries, keys, d_head]);
-    let group = shape.group();
-    let ends = |n: usize, by: usize| -> Vec<usize> { (1..=n).map(|i| i * by).collect() };
-    let parts =
-        MatMut::new(out, batch * queries, heads * d_head).split(&ends(batch, queries), &ends(kv_heads, group * d_head));
-    parallel::each(parts, |i, (_, _, mut out)| {
-        let (b, g) = (i / kv_heads, i % kv_heads);
-        let widened = |first: usize| {
-            let mut numbers = Buf::any(keys * d_head);
-            for (s, row) in numbers.chunks_exact_mut(d_head).enumerate() {
-                kept.read(first + b * batch_stride + s * stride + g * d_head, row);
-            }
-            numbers
-        };
-        let (k, v) = (widened(first), widened(first + values));
-        let mut probabilities = Buf::any(head::BLOCK.min(queries) * keys);
-        for of_group in 0..group {
-            let q = q.head(b, g * group + of_group, queries, d_head);
-            let (k, v) = (Mat::new(&k, keys, d_head), Mat::new(&v, keys, d_head));
-            let out = out.block(0, of_group * d_head, queries, d_head);
-            Head::absolute(shape, [q, k, v]).forward(out, &mut probabilities);
+    let parts = MatMut::new(out, batch * queries, heads * d_head)
+        .split(&ends(batch, queries), &ends(kv_heads, shape.group() * d_head));
+    parallel::each(parts, |i, (_, _, out)| group_of_heads(shape, q, rows, (i / kv_heads, i % kv_heads), out));
+}
+
+/// One sequence of several that have keys and values of their own: its sizes, with a batch of 1, its queries, what is
+/// kept of it, and where its output goes, [T, A].
+#[allow(missing_docs)]
+pub struct KeptPart<'a> {
+    pub shape: Shape,
+    pub q: Rows<'a>,
+    pub rows: KeptRows<'a>,
+    pub out: &'a mut [f32],
+}
+
+/// As [`forward_kept`] for each of the parts, all in one loop.
+pub fn forward_kept_parts(parts: Vec<KeptPart<'_>>) {
+    let mut groups = Vec::new();
+    for KeptPart { shape, q, rows, out } in parts {
+        let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = shape;
+        assert_eq!(batch, 1, "a part is one sequence");
+        flops::add(2 * heads, [queries, keys, d_head]);
+        let columns = ends(kv_heads, shape.group() * d_head);
+        let outs = MatMut::new(out, queries, heads * d_head).split(&[queries], &columns);
+        groups.extend(outs.into_iter().enumerate().map(|(g, (_, _, out))| (shape, q, rows, g, out)));
+    }
+    parallel::each(groups, |_, (shape, q, rows, g, out)| group_of_heads(&shape, q, &rows, (0, g), out));
+}
+
+/// 1 `by`, 2 `by`, ...: `n` of them.
+fn ends(n: usize, by: usize) -> Vec<usize> {
+    (1..=n).map(|i| i * by).collect()
+}
+
+/// The heads of queries of sequence `b` that read head `g` of keys and values, side by side.
+fn group_of_heads(shape: &Shape, q: Rows<'_>, rows: &KeptRows<'_>, (b, g): (usize, usize), mut out: MatMut<'_>) {
+    let KeptRows { kept, first, values, stride, batch_stride } = *rows;
+    let Shape { queries, keys, d_head, .. } = *shape;
+    let at = |first: usize| first + b * batch_stride + g * d_head;
+    let widened = |first: usize| {
+        let mut numbers = Buf::any(keys * d_head);
+        for (s, row) in numbers.chunks_exact_mut(d_head).enumerate() {
+            kept.read(at(first) + s * stride, row);
         }
-    });
+        numbers
+    };
+    let wide; // where they are not f32 already
+    let [k, v] = match kept.floats() {
+        Some(data) => [first, first + values].map(|first| Mat::with_stride(&data[at(first)..], keys, d_head, stride)),
+        None => {
+            wide = [widened(first), widened(first + values)];
+            [0, 1].map(|i| Mat::new(&wide[i], keys, d_head))
+        }
+    };
+    let mut probabilities = Buf::any(head::BLOCK.min(queries) * keys);
+    for of_group in 0..shape.group() {
+        let q = q.head(b, g * shape.group() + of_group, queries, d_head);
+        let out = out.block(0, of_group * d_head, queries, d_head);
+        Head::absolute(shape, [q, k, v]).forward(out, &mut probabilities);
+    }
 }

@@ -19,6 +19,7 @@ mod proxies;
 mod prune;
 mod quantize;
 mod search;
+mod serve;
 mod space;
 mod train;
 
@@ -43,6 +44,7 @@ pub const VERBS: &[Verb] = &[
     verb::<distill::Distill>(),
     verb::<eval::Eval>(),
     verb::<generate::Generate>(),
+    verb::<serve::Serve>(),
     verb::<forward::Forward>(),
     verb::<bench::Bench>(),
     verb::<quantize::Quantize>(),

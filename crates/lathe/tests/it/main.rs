@@ -16,6 +16,7 @@ mod prune;
 mod quantize;
 mod readme;
 mod search;
+mod serve;
 mod train;
 mod trained;
 mod verbs;

@@ -9,11 +9,12 @@ use crate::layer::{Cache, CacheKind, Layer, LayerState, Pass, Saved, Slice, Subl
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::params::{Builder, Grads};
+use crate::ragged::PartPlace;
 use crate::taps::AttentionMap;
 use candle_core::Tensor;
 use lathe_core::Frame;
 use lathe_ops::Precision;
-use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, Mask, Rows, Shape};
+use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, KeptPart, Mask, Rows, Shape};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::rope::Rope;
@@ -143,6 +144,14 @@ impl DotAttention {
         qkv
     }
 
+    /// Turns queries and keys by their places, where the backbone does that.
+    fn rotate(&self, pass: &Pass<'_>, qkv: &mut [f32], positions: &[usize]) {
+        let Some(rope) = &self.rope else { return };
+        for (first, count) in self.rotated() {
+            rope.forward(MatMut::with_stride(&mut qkv[first..], pass.rows(), count, self.width()), positions);
+        }
+    }
+
     /// First column and number of columns of queries, and of keys.
     fn rotated(&self) -> [(usize, usize); 2] {
         [(0, self.a()), (self.a(), self.g())]
@@ -187,12 +196,7 @@ impl Sublayer for DotAttention {
         let (a, g) = (self.a(), self.g());
         let mut qkv = self.project(pass, input);
         let heads = self.norm_heads(pass, &mut qkv);
-        if let Some(rope) = &self.rope {
-            for (first, count) in self.rotated() {
-                let columns = MatMut::with_stride(&mut qkv[first..], pass.rows(), count, self.width());
-                rope.forward(columns, &positions(pass.position, pass.len));
-            }
-        }
+        self.rotate(pass, &mut qkv, &positions(pass.position, pass.len));
         let mut context = Buf::any(pass.rows() * a);
         let mut probabilities = super::room_for_maps(pass, self.heads, pass.len);
         let inputs = self.inputs(pass, &qkv);
@@ -217,6 +221,39 @@ impl Sublayer for DotAttention {
         pass.show(&self.out, &context);
         self.out.forward(pass.params, &context, &mut out);
         (out, Box::new(DotSaved { qkv, heads, probabilities, context }))
+    }
+
+    fn forward_ragged(
+        &self,
+        pass: &Pass<'_>,
+        input: &[f32],
+        parts: &[PartPlace],
+        states: &mut [&mut LayerState],
+    ) -> Option<Buf> {
+        let (a, g, width) = (self.a(), self.g(), self.width());
+        if !states.iter().all(|state| matches!(state, LayerState::Cache(_))) {
+            return None;
+        }
+        let mut qkv = self.project(pass, input);
+        self.norm_heads(pass, &mut qkv);
+        let places: Vec<usize> = parts.iter().flat_map(|part| positions(part.position, part.len)).collect();
+        self.rotate(pass, &mut qkv, &places);
+        let mut context = Buf::any(pass.rows() * a);
+        let (mut rest, mut out, mut kept) = (&qkv[..], &mut context[..], Vec::new());
+        for (part, state) in parts.iter().zip(states) {
+            let LayerState::Cache(cache) = &mut **state else { return None };
+            let (own, rest_after) = rest.split_at(part.len * width);
+            let (own_out, out_after) = out.split_at_mut(part.len * a);
+            let first = cache.append(1, 2 * g, own, width, a);
+            let shape = Shape { batch: 1, queries: part.len, ..self.shape(pass, cache.len) };
+            let q = Rows { data: own, stride: width, batch_stride: own.len() };
+            kept.push(KeptPart { shape, q, rows: cache.keys_and_values(first, g), out: own_out });
+            (rest, out) = (rest_after, out_after);
+        }
+        attention::forward_kept_parts(kept);
+        let mut y = Buf::any(input.len());
+        self.out.forward(pass.params, &context, &mut y);
+        Some(y)
     }
 
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf {
