@@ -39,8 +39,11 @@ pub struct TensorData<'a> {
 /// Writes a file of keys and tensors, in the order in which they are given. Tensors are aligned as usual, and a key that
 /// says otherwise is left out.
 pub fn write(out: &mut dyn Write, keys: &[(&str, &Value)], tensors: &[TensorData<'_>]) -> io::Result<()> {
-    let header =
-        |tensor: &TensorData<'_>| TensorHeader { name: tensor.name.into(), shape: tensor.shape.into(), kind: tensor.kind };
+    let header = |tensor: &TensorData<'_>| TensorHeader {
+        name: tensor.name.into(),
+        shape: tensor.shape.into(),
+        kind: tensor.kind,
+    };
     let headers: Vec<_> = tensors.iter().map(header).collect();
     write_with(out, keys, &headers, &mut |i| tensors[i].bytes.into())
 }

@@ -3,13 +3,14 @@
 use super::{Job, Outcome, Parity, counted, parity};
 use crate::{Error, Event, Result, Watch};
 use lathe_gguf::{Gguf, TYPES, TensorType, Value};
-use lathe_model::folder::{self, GgufOptions};
 use lathe_model::Network;
+use lathe_model::folder::{self, GgufOptions};
 use lathe_ops::integers::Activations;
 use lathe_train::data::Tokenizer;
 
 /// A text whose tokens must be the same.
-const TEXT: &str = "The 12,345 birds' nests weren't at x=3.14; \"why?\" they'd asked:\n\n  naïve Füße — 日本語 🦜\tfn main() {}\n";
+const TEXT: &str =
+    "The 12,345 birds' nests weren't at x=3.14; \"why?\" they'd asked:\n\n  naïve Füße — 日本語 🦜\tfn main() {}\n";
 
 pub(super) fn write(job: &Job<'_>, mut network: Network, watch: Watch<'_>) -> Result<Outcome> {
     let kind = job.request.kind.as_deref().map(kind_of).transpose()?;
@@ -20,7 +21,7 @@ pub(super) fn write(job: &Job<'_>, mut network: Network, watch: Watch<'_>) -> Re
         Some(tokenizer) => keys.extend(tokenizer.gguf_keys(frame.vocab).map_err(lathe_train::Error::from)?),
         None => keys.push(("tokenizer.ggml.model".into(), Value::Text("no_vocab".into()))),
     }
-    let tokens = parity::tokens(&network);
+    let tokens = parity::tokens(&network, job.first_token());
     watch(Event::Message("computing what the model computes".into()));
     let given = parity::outputs(&network, &tokens);
     watch(Event::Message(format!("writing {}", job.request.out.display())));
@@ -47,7 +48,8 @@ pub(super) fn write(job: &Job<'_>, mut network: Network, watch: Watch<'_>) -> Re
 fn kind_of(name: &str) -> Result<&'static TensorType> {
     let kind = TensorType::named(&name.to_ascii_uppercase()).filter(|kind| kind.is_written());
     kind.ok_or_else(|| {
-        let known: Vec<_> = TYPES.iter().filter(|kind| kind.is_written()).map(|kind| kind.name.to_lowercase()).collect();
+        let known: Vec<_> =
+            TYPES.iter().filter(|kind| kind.is_written()).map(|kind| kind.name.to_lowercase()).collect();
         Error::setting("type", format!("`{name}`"), known.join(", "))
     })
 }

@@ -2,8 +2,8 @@
 
 use super::{Job, Outcome, Parity, counted, parity};
 use crate::{Error, Event, Result, Watch};
-use lathe_model::folder;
 use lathe_model::Network;
+use lathe_model::folder;
 use lathe_ops::storage::{self, STORAGES};
 
 pub(super) fn write(job: &Job<'_>, mut network: Network, watch: Watch<'_>) -> Result<Outcome> {
@@ -15,7 +15,7 @@ pub(super) fn write(job: &Job<'_>, mut network: Network, watch: Watch<'_>) -> Re
         })
     });
     let storage = storage.transpose()?;
-    let tokens = parity::tokens(&network);
+    let tokens = parity::tokens(&network, job.first_token());
     watch(Event::Message("computing what the model computes".into()));
     let given = parity::outputs(&network, &tokens);
     // Integers of ours are read by nobody else.

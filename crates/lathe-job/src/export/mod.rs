@@ -83,6 +83,11 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// What texts begin with.
+    fn first_token(&self) -> Option<u32> {
+        self.tokenizer.and_then(|tokenizer| tokenizer.specials().bos)
+    }
+
     fn outcome(&self, parity: Parity, architecture: String, tensors: Vec<(String, usize)>) -> Result<Outcome> {
         let path = self.request.out.display().to_string();
         Ok(Outcome { path, parity, architecture, tensors, bytes: bytes_of(&self.aside)? })

@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use lathe_model::{Input, Network};
+use lathe_train::generate::{Generator, Sampling};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -14,7 +15,7 @@ const SAME: f32 = 1e-4;
 /// What differs between a model and its export.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Parity {
-    /// Tokens that both saw, drawn at random.
+    /// Tokens that both saw.
     pub tokens: usize,
     /// The largest difference of an output.
     pub max_abs: f64,
@@ -26,12 +27,19 @@ pub struct Parity {
     pub same_top: Option<f64>,
 }
 
-/// Tokens to compare by.
-pub(super) fn tokens(network: &Network) -> Vec<u32> {
+/// Tokens to compare by: a text that a decoder writes itself, from a token on, so that rounding is judged where it is used;
+/// for others, tokens drawn at random.
+pub(super) fn tokens(network: &Network, first: Option<u32>) -> Vec<u32> {
     let frame = &network.model.frame;
     let len = if frame.has_memory() { TOKENS } else { TOKENS.min(frame.max_len as usize) };
-    let mut random = ChaCha8Rng::seed_from_u64(0);
-    (0..len).map(|_| random.random_range(0..frame.vocab)).collect()
+    if !frame.backbone.causal() || !network.has_head() {
+        let mut random = ChaCha8Rng::seed_from_u64(0);
+        return (0..len).map(|_| random.random_range(0..frame.vocab)).collect();
+    }
+    let first = first.filter(|&first| first < frame.vocab).unwrap_or_default();
+    let sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, repetition_penalty: 1.0, seed: 0 };
+    let mut generator = Generator::new(network, &[first], sampling);
+    std::iter::once(first).chain((1..len).map(|_| generator.next_token())).collect()
 }
 
 /// What a network computes: logits, or hidden states where it has none.

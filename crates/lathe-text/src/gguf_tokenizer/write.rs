@@ -166,7 +166,8 @@ fn pieces(json: &Json, tokens: &[String], types: &mut [i64], merges: &[[String; 
     }
     let scores = tokens.iter().map(|token| rank.get(token).copied().unwrap_or(LOWEST)).collect();
     for (token, kind) in tokens.iter().zip(types).filter(|(_, kind)| **kind == NORMAL) {
-        let is_byte = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).is_some_and(|hex| hex.len() == 2);
+        let is_byte =
+            token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).is_some_and(|hex| hex.len() == 2);
         if is_byte {
             *kind = BYTE;
         }
@@ -189,7 +190,9 @@ fn prefix(json: &Json) -> Result<bool> {
     for normalizer in list(&json["normalizer"], "normalizers") {
         match normalizer["type"].as_str() {
             Some("Prepend") if normalizer["prepend"] == SPACE => prefix = true,
-            Some("Replace") if normalizer["pattern"]["String"] == " " && normalizer["content"] == SPACE => spaces = true,
+            Some("Replace") if normalizer["pattern"]["String"] == " " && normalizer["content"] == SPACE => {
+                spaces = true
+            }
             _ => return Err(refused(format!("the normalizer {normalizer}"))),
         }
     }

@@ -19,8 +19,8 @@ use std::path::PathBuf;
   hf     a folder that transformers loads, where it has such a stack; integers become f32
 
 What the other program cannot say is refused, with the reason. What is written is read back and must compute what the model
-computes, activations in f32, before it gets its name; nothing is overwritten. `parity` tells how far outputs are from
-those of the model on random tokens: nothing but the order of sums, unless --type rounds.
+computes, activations in f32, before it gets its name; nothing is overwritten. `parity` tells how far its outputs are from
+those of the model on a text that the model writes: nothing but the order of sums, unless --type rounds.
 
 Examples:
   lathe export mine --format gguf --out mine.gguf
@@ -69,7 +69,8 @@ fn told(outcome: &Outcome) -> String {
     let tensors: Vec<String> = outcome.tensors.iter().map(|(name, count)| format!("{count} {name}")).collect();
     let parity = outcome.parity;
     let kl = parity.kl.map_or_else(String::new, |kl| format!(", KL {kl:.1e} nats per token"));
-    let same = parity.same_top.map_or_else(String::new, |same| format!(", the same top token in {:.1} %", 100.0 * same));
+    let same =
+        parity.same_top.map_or_else(String::new, |same| format!(", the same top token in {:.1} %", 100.0 * same));
     format!(
         "{}: {}, {} bytes; tensors: {}\nread back, {} tokens: outputs differ by at most {:.1e}{kl}{same}\n",
         outcome.path,

@@ -53,7 +53,9 @@ impl GgufForm for Gpt2 {
             return Err("llama.cpp has GPT-2 with an attention and a feed-forward in each layer alone".into());
         };
         if let Some(number) = layers.iter().position(|layer| *layer != first) {
-            return Err(format!("llama.cpp has GPT-2 with equal layers alone, and layer {number} differs from layer 0"));
+            return Err(format!(
+                "llama.cpp has GPT-2 with equal layers alone, and layer {number} differs from layer 0"
+            ));
         }
         if heads.heads * heads.d_head != model.frame.d_model {
             let found = format!("{} heads of width {}", heads.heads, heads.d_head);

@@ -51,16 +51,15 @@ impl GgufForm for Llama {
         let eps = key("attention.layer_norm_rms_epsilon");
         reader.need(&[&eps])?;
         reader.copy(&[(&key("rope.freq_base"), "rope_theta", "10000")])?;
-        reader.copy_if_set(&[
-            (&eps, "norm_eps"),
-            (&key("attention.key_length"), "d_head"),
-        ])?;
+        reader.copy_if_set(&[(&eps, "norm_eps"), (&key("attention.key_length"), "d_head")])?;
         if architecture != STACK {
             reader.copy_if_set(&[(&key("attention.head_count_kv"), "kv_heads")])?;
         }
         reader.set("activation", Value::Word(Activation::Swiglu.name().into()));
         let has = |part: &str| {
-            Value::Flag(file.tensors().any(|(name, _)| name.strip_prefix("blk.").is_some_and(|name| name.ends_with(part))))
+            Value::Flag(
+                file.tensors().any(|(name, _)| name.strip_prefix("blk.").is_some_and(|name| name.ends_with(part))),
+            )
         };
         reader.set("qkv_bias", has(".attn_q.bias"));
         reader.set("out_bias", has(".attn_output.bias"));

@@ -23,7 +23,10 @@ pub(super) fn model(model: &Model) -> Result<GgufModel, String> {
     let all: Vec<Heads> = layers.iter().filter_map(|layer| layer.attention).collect();
     let Some(&first) = all.first() else { return Err("llama.cpp has no stack without attention".into()) };
     if let Some(other) = all.iter().find(|heads| heads.d_head != first.d_head) {
-        return Err(format!("llama.cpp has heads of one width in a model, and it has {} and {}", first.d_head, other.d_head));
+        return Err(format!(
+            "llama.cpp has heads of one width in a model, and it has {} and {}",
+            first.d_head, other.d_head
+        ));
     }
     let architecture = architecture(frame, layers.iter().all(|layer| *layer == layers[0] && complete(layer)))?;
     let zeros = zeros(&mut layers, frame.d_model as usize, first.d_head as usize);
