@@ -1,6 +1,6 @@
 """Runs an exported GGUF file in llama.cpp and compares it with lathe's own forward of the model it was made from.
 
-    python bench/export/llama_cpp.py --lathe target/release/lathe --model DIR --gguf FILE [--tokens 64] [--greedy 40]
+    python bench/export/llama_cpp.py --lathe target/release/lathe --model DIR --gguf FILE [--text FILE] [--tokens 64] [--greedy 40]
 
 Prints the largest difference of a logit, the mean KL from ours in nats per token, the share of equal top tokens, how many
 greedy tokens are the same, and whether both cut a text into the same tokens. llama.cpp (package llama-cpp-python) keeps
@@ -34,6 +34,7 @@ def main():
     parser.add_argument("--lathe", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--gguf", required=True)
+    parser.add_argument("--text", type=pathlib.Path)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--greedy", type=int, default=40)
     args = parser.parse_args()
@@ -45,7 +46,8 @@ def main():
     vocab = llama.n_vocab()
 
     # What llama.cpp writes greedily is what we write, as long as each of its tokens is our most probable one.
-    tokenized = llama.tokenize(TEXT.encode(), add_bos=True)
+    text = args.text.read_text()[: 20 * args.tokens] if args.text else TEXT
+    tokenized = llama.tokenize(text.encode(), add_bos=True)
     start = tokenized[:4]
     ids = list(start)
     for _ in range(args.greedy):
@@ -53,7 +55,7 @@ def main():
     best = ours(args.lathe, args.model, ids).argmax(-1)[len(start) - 1 : -1]
     same = next((i for i, (a, b) in enumerate(zip(ids[len(start):], best)) if a != b), args.greedy)
 
-    text = (tokenized + ids[len(start):])[: args.tokens]
+    text = tokenized[: args.tokens] if args.text else (tokenized + ids[len(start):])[: args.tokens]
     random = np.random.default_rng(0).integers(0, vocab, args.tokens).tolist()
     found = {"same_greedy": same, "of": args.greedy, "tokens_of_text": tokenized[:12]}
     for name, tokens in (("text", text), ("random", random)):
