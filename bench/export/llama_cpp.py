@@ -1,6 +1,6 @@
 """Runs an exported GGUF file in llama.cpp and compares it with lathe's own forward of the model it was made from.
 
-    python bench/export/llama_cpp.py --lathe target/release/lathe --model DIR --gguf FILE [--text FILE] [--tokens 64] [--greedy 40]
+    python bench/export/llama_cpp.py --lathe target/release/lathe --model DIR --gguf FILE [--text FILE --windows N] [--tokens 64] [--greedy 40]
 
 Prints the largest difference of a logit, the mean KL from ours in nats per token, the share of equal top tokens, how many
 greedy tokens are the same, and whether both cut a text into the same tokens. llama.cpp (package llama-cpp-python) keeps
@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--model", required=True)
     parser.add_argument("--gguf", required=True)
     parser.add_argument("--text", type=pathlib.Path)
+    parser.add_argument("--windows", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--greedy", type=int, default=40)
     args = parser.parse_args()
@@ -46,7 +47,7 @@ def main():
     vocab = llama.n_vocab()
 
     # What llama.cpp writes greedily is what we write, as long as each of its tokens is our most probable one.
-    text = args.text.read_text()[: 20 * args.tokens] if args.text else TEXT
+    text = args.text.read_text()[: 20 * args.tokens * args.windows] if args.text else TEXT
     tokenized = llama.tokenize(text.encode(), add_bos=True)
     start = tokenized[:4]
     ids = list(start)
@@ -55,17 +56,21 @@ def main():
     best = ours(args.lathe, args.model, ids).argmax(-1)[len(start) - 1 : -1]
     same = next((i for i, (a, b) in enumerate(zip(ids[len(start):], best)) if a != b), args.greedy)
 
-    text = tokenized[: args.tokens] if args.text else (tokenized + ids[len(start):])[: args.tokens]
+    if not args.text:
+        tokenized += ids[len(start):]
+    windows = [tokenized[i * args.tokens :][: args.tokens] for i in range(args.windows)]
     random = np.random.default_rng(0).integers(0, vocab, args.tokens).tolist()
-    found = {"same_greedy": same, "of": args.greedy, "tokens_of_text": tokenized[:12]}
-    for name, tokens in (("text", text), ("random", random)):
-        a, b = ours(args.lathe, args.model, tokens), theirs(tokens)
-        p, q = log_softmax(a), log_softmax(b)
-        found[name] = {
-            "tokens": len(tokens), "max_abs": float(np.abs(a - b).max()),
-            "kl": float((np.exp(p) * (p - q)).sum(-1).mean()),
-            "same_top": float((a.argmax(-1) == b.argmax(-1)).mean()),
-        }
+    found = {"same_greedy": same, "of": args.greedy}
+    for name, lists in (("text", windows), ("random", [random])):
+        tokens, worst, kl, top = 0, 0.0, 0.0, 0
+        for ids in lists:
+            a, b = ours(args.lathe, args.model, ids), theirs(ids)
+            p, q = log_softmax(a), log_softmax(b)
+            tokens += len(ids)
+            worst = max(worst, float(np.abs(a - b).max()))
+            kl += float((np.exp(p) * (p - q)).sum())
+            top += int((a.argmax(-1) == b.argmax(-1)).sum())
+        found[name] = {"tokens": tokens, "max_abs": worst, "kl": kl / tokens, "same_top": top / tokens}
     print(json.dumps(found))
 
 

@@ -70,7 +70,7 @@ fn bytes() -> Keys {
     let tokens = (0..=255).map(|byte| byte_char(byte).to_string()).collect();
     vec![
         ("model".into(), Value::Text(MERGES.into())),
-        ("pre".into(), Value::Text(name_of(&[], true).expect("GPT-2's own").into())),
+        ("pre".into(), Value::Text(name_of(&[], true, false).expect("GPT-2's own").into())),
         ("tokens".into(), texts(tokens)),
         ("token_type".into(), Value::Array(Array::I32(vec![NORMAL as i32; 256]))),
         ("merges".into(), texts(Vec::new())),
@@ -238,19 +238,21 @@ fn pre(json: &Json) -> Result<&'static str> {
     if patterns == [GPT2] && !gpt2 {
         (patterns, gpt2) = (Vec::new(), true);
     }
-    name_of(&patterns, gpt2).ok_or_else(|| {
+    let whole = json["model"]["ignore_merges"] == true;
+    name_of(&patterns, gpt2, whole).ok_or_else(|| {
         let found = format!("a way to cut texts that llama.cpp has no name for: {patterns:?}");
         let known: Vec<&str> = PRES.iter().map(|pre| pre.names[0]).collect();
         Error::data("tokenizer", found, format_args!("that of {}", known.join(", ")))
     })
 }
 
-/// The name of patterns, and whether GPT-2's own comes last.
-fn name_of(patterns: &[&str], gpt2: bool) -> Option<&'static str> {
+/// The name of patterns, whether GPT-2's own comes last, and whether pieces that are tokens are left whole.
+fn name_of(patterns: &[&str], gpt2: bool, whole: bool) -> Option<&'static str> {
     let is_same = |pre: &&Pre| {
         // A group without a name of its own cuts the same.
         let plain = |pattern: &str| pattern.replace("(?:", "(");
-        pre.gpt2 == gpt2 && pre.patterns.iter().map(|pattern| plain(pattern)).eq(patterns.iter().map(|p| plain(p)))
+        (pre.gpt2, pre.ignore_merges) == (gpt2, whole)
+            && pre.patterns.iter().map(|pattern| plain(pattern)).eq(patterns.iter().map(|p| plain(p)))
     };
     PRES.iter().find(is_same).map(|pre| pre.names[0])
 }
