@@ -24,6 +24,9 @@ const BLOCK: usize = 32;
 /// Tensors that need more bits than others: they read and write tokens.
 const TOKENS: [&str; 2] = ["token_embd.weight", "output.weight"];
 
+/// Which tensor a parameter is, by its name.
+pub type Places = Box<dyn Fn(&str) -> Option<GgufTensor>>;
+
 /// How a model stands in a file.
 pub struct GgufModel {
     /// `general.architecture`
@@ -31,7 +34,7 @@ pub struct GgufModel {
     /// Keys, without the architecture that stands before each.
     pub keys: Vec<(&'static str, Value)>,
     /// Which tensor a parameter is.
-    pub place: Box<dyn Fn(&str) -> Option<GgufTensor>>,
+    pub place: Places,
     /// Tensors that no parameter is: name, shape, values.
     pub more: Vec<(String, Vec<usize>, Vec<f32>)>,
 }
