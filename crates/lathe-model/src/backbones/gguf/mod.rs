@@ -87,7 +87,7 @@ fn layer_sizes(model: &Model) -> Result<Vec<LayerSizes>, String> {
         return Err("llama.cpp has this family with the norm before each block alone".into());
     }
     let mut layers: Vec<LayerSizes> = Vec::new();
-    for ((block, frame, _), number) in model.placed(Setting::of(model)).zip(layer_numbers(&model.blocks)) {
+    for ((block, frame, _), number) in model.placed(Setting::of(model)).zip(layer_numbers(model)) {
         if block.kind.role() == Role::Identity {
             continue;
         }
