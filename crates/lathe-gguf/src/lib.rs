@@ -15,6 +15,7 @@
 //! before anything is allocated for it, and every tensor against the length of the file.
 
 mod cursor;
+mod encode;
 mod file;
 mod groups;
 mod types;
@@ -25,7 +26,7 @@ pub use file::{Gguf, TensorInfo, is_gguf};
 pub use groups::{Groups, MAX_BLOCK, MAX_GROUPS, Unpacked};
 pub use types::{Form, TYPES, TensorType};
 pub use value::{Array, Value};
-pub use write::{TensorData, write};
+pub use write::{TensorData, TensorHeader, write, write_with};
 
 use std::path::PathBuf;
 

@@ -6,6 +6,7 @@
 //! - [`pareto`], [`differentiable`]: searches.
 //! - [`compare`]: models, or searches, side by side.
 //! - [`train`], [`distill`], [`evaluate`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
+//! - [`export`]: a model for other programs.
 //! - [`prune`](mod@prune): a smaller model out of a trained one, measured.
 //! - [`optimize`]: from a model and a text to a faster model and a report.
 //!
@@ -20,6 +21,7 @@ pub mod distill;
 mod error;
 pub mod evaluate;
 mod event;
+pub mod export;
 pub mod forward;
 pub mod generate;
 pub mod held_out;

@@ -9,6 +9,10 @@
 //! The lists beside it have an entry for each token: `tokens`, `scores`, and `token_type`, by which special tokens are told
 //! from others. Keys name the tokens that begin and end a text.
 
+mod write;
+
+pub(crate) use write::keys;
+
 use crate::specials::{Files, GENERATION, TOKENIZER_CONFIG};
 use crate::{Error, Result};
 use lathe_gguf::{Array, Gguf, Value};
@@ -18,6 +22,10 @@ use std::path::Path;
 
 /// What stands for a space.
 const SPACE: &str = "▁";
+
+/// Kinds of tokenizers.
+const PIECES: &str = "llama";
+const MERGES: &str = "gpt2";
 
 // Types of tokens.
 const NORMAL: i64 = 1;
@@ -92,8 +100,8 @@ pub(crate) fn read(path: &Path) -> Result<(Vec<u8>, Files)> {
     let lists = Lists::read(&file)?;
     let kind = lists.text("model")?;
     let tokenizer = match kind {
-        Some("llama") => lists.pieces()?,
-        Some("gpt2") => lists.merges()?,
+        Some(PIECES) => lists.pieces()?,
+        Some(MERGES) => lists.merges()?,
         other => {
             let found = other.map_or_else(|| "nothing".into(), |name| format!("`{}`", lathe_core::shorten(name)));
             return Err(lists.wrong("model", found, "llama or gpt2, the kinds of tokenizer that are read"));

@@ -330,6 +330,20 @@ impl Tokenizer {
         template.as_str().map(String::from)
     }
 
+    /// Whether it puts a token before a text, and one behind it, where it is asked for whole texts.
+    pub(crate) fn around(&self) -> Result<[bool; 2]> {
+        let Self::Hf(hf) = self else { return Ok([false; 2]) };
+        let encode = |special: bool| hf.inner.encode_fast("a", special).map(|found| found.get_ids().to_vec());
+        let (plain, whole) = guarded(|| Ok((encode(false)?, encode(true)?))).map_err(cannot_encode)?;
+        let before = whole.windows(plain.len().max(1)).position(|ids| ids == plain).unwrap_or_default();
+        Ok([before > 0, whole.len() > plain.len() + before])
+    }
+
+    /// It as the keys of a GGUF file of a model with so many tokens; an error where llama.cpp has no such tokenizer.
+    pub fn gguf_keys(&self, vocab: u32) -> Result<Vec<(String, lathe_gguf::Value)>> {
+        gguf_tokenizer::keys(self, vocab)
+    }
+
     /// The content of `tokenizer.json`.
     pub fn json(&self) -> Option<String> {
         match self {

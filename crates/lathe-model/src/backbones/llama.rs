@@ -88,7 +88,7 @@ fn norm_kind(frame: &Frame) -> NormKind {
     NormKind { norm: Norm::Rms, eps: frame.real("norm_eps").unwrap_or(1e-5) as f32 }
 }
 
-fn rotary(frame: &Frame) -> Rotary {
+pub(super) fn rotary(frame: &Frame) -> Rotary {
     let real = |name: &str| frame.real(name).unwrap_or(1.0) as f32;
     let factor = real("rope_factor");
     let scaling = match frame.word("rope_scaling") {

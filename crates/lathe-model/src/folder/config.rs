@@ -258,22 +258,45 @@ pub(super) fn write(model: &Model, storage: &dyn Storage, quantised: bool) -> St
         };
         (name.to_string(), value)
     });
-    let theirs = build::of_backbone(model.frame.backbone).write_config(model);
-    let mut config = match theirs {
-        Some(mut theirs) => {
-            theirs["torch_dtype"] = json!(torch_name(storage));
-            theirs
-        }
-        None => json!({"model_type": "lathe"}),
-    };
+    let mut config = theirs(model, storage).unwrap_or_else(|| json!({"model_type": "lathe"}));
     if quantised {
         // transformers refuses methods that it does not know, rather than to take codes for weights.
         config["quantization_config"] = json!({"quant_method": "lathe"});
     }
     config["lathe"] = own.collect::<Map<_, _>>().into();
-    let mut text = serde_json::to_string_pretty(&config).expect("names and numbers can be written");
+    text_of(&config)
+}
+
+/// The `config.json` of a model with nothing but the keys of `transformers`, or why it has no such model.
+pub(super) fn write_theirs(model: &Model, storage: &dyn Storage) -> Result<String, String> {
+    if let Some(config) = theirs(model, storage) {
+        return Ok(text_of(&config));
+    }
+    let backbone = model.frame.backbone;
+    let foreign = model.blocks.iter().find(|block| !block.kind.in_references() && block.kind.role() != Role::Identity);
+    Err(match (build::of_backbone(backbone).model_types(), foreign) {
+        ([], _) => format!("transformers has no models of backbone {}", backbone.key()),
+        (_, Some(block)) => format!("transformers has no block `{}` in it", block.kind.key()),
+        _ if uniform(model).is_none() => {
+            "transformers has it with equal layers of an attention and a feed-forward alone, and these differ".into()
+        }
+        _ => "transformers has this family with other settings alone: its norm, activation, width of heads, biases or \
+              embedding are different"
+            .into(),
+    })
+}
+
+fn text_of(config: &Json) -> String {
+    let mut text = serde_json::to_string_pretty(config).expect("names and numbers can be written");
     text.push('\n');
     text
+}
+
+/// The keys of `transformers`, where it has such a model.
+fn theirs(model: &Model, storage: &dyn Storage) -> Option<Json> {
+    let mut theirs = build::of_backbone(model.frame.backbone).write_config(model)?;
+    theirs["torch_dtype"] = json!(torch_name(storage));
+    Some(theirs)
 }
 
 /// The name of a storage in `torch_dtype`.

@@ -4,6 +4,10 @@
 //! are. Quantised matrices become integers with the same codes and scales: Q4_0 is `int4_g32`, Q8_0 is `int8_g32`, and so
 //! on. Only the scales of types named `_K`, which are products of two numbers, are rounded to f16.
 
+mod write;
+
+pub use write::{GgufModel, GgufOptions, save_gguf};
+
 use super::config::{ConfigReader, Json};
 use super::{FolderError, readable};
 use crate::{Network, Param, build};
@@ -34,6 +38,8 @@ pub trait GgufForm: Sync {
     fn read(&self, architecture: &str, file: &mut Gguf, reader: &mut ConfigReader<'_>) -> lathe_core::Result<()>;
     /// Which tensor a parameter is.
     fn tensor(&self, param: &str, file: &Gguf) -> Option<GgufTensor>;
+    /// How a model stands in a file, or why llama.cpp cannot say it.
+    fn write(&self, model: &Model) -> Result<GgufModel, String>;
     /// Whether a file may hold a tensor that no parameter is.
     fn is_needless(&self, _tensor: &str) -> bool {
         false
@@ -264,6 +270,21 @@ fn decode(kind: &TensorType, bytes: &[u8], count: usize) -> Vec<f32> {
 }
 
 impl Order {
+    /// The rows of a tensor from those of a parameter, `width` each.
+    fn apply<T: Copy>(self, rows: Vec<T>, width: usize) -> Vec<T> {
+        match self {
+            Self::Same | Self::Transposed => self.undo(rows, width),
+            Self::Pairs(head) => {
+                let source = |row: usize| {
+                    let (first, row) = (row - row % head, row % head);
+                    first + row % 2 * (head / 2) + row / 2
+                };
+                let count = rows.len() / width;
+                (0..count).flat_map(|row| rows[source(row) * width..][..width].iter().copied()).collect()
+            }
+        }
+    }
+
     /// The rows of a parameter from those of a tensor, `width` each.
     fn undo<T: Copy>(self, rows: Vec<T>, width: usize) -> Vec<T> {
         match self {
@@ -312,6 +333,8 @@ mod tests {
         assert_eq!(Order::Same.undo(rows.clone(), 2), rows);
         assert_eq!(Order::Transposed.undo((0..6).collect(), 3), [0, 3, 1, 4, 2, 5]);
         // Two heads of width 4: the file has rows 0, 2, 1, 3 of each.
+        assert_eq!(Order::Pairs(4).apply(Order::Pairs(4).undo(rows.clone(), 2), 2), rows);
+        assert_eq!(Order::Transposed.apply(vec![0, 3, 1, 4, 2, 5], 2), [0, 1, 2, 3, 4, 5]);
         assert_eq!(Order::Pairs(4).undo(rows, 2), [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15]);
     }
 

@@ -15,14 +15,14 @@ mod tensors;
 mod weights;
 
 pub use config::{ConfigReader, Json, Uniform, json, uniform};
-pub use gguf::{GgufForm, GgufTensor, Order};
+pub use gguf::{GgufForm, GgufModel, GgufOptions, GgufTensor, Order, save_gguf};
 pub use lathe_gguf::is_gguf;
 pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensors};
 pub use weights::weight_bytes;
 
 use crate::{Network, Param, build};
 use lathe_core::{MAX_TEXT, Model, Registry};
-use lathe_ops::storage::F32;
+use lathe_ops::storage::{F32, Storage};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -121,6 +121,14 @@ pub enum FolderError {
         /// The model's.
         expected: String,
     },
+    /// A model that another format cannot say.
+    #[error("this model cannot be written as {format}: {reason}")]
+    Refused {
+        /// Which.
+        format: &'static str,
+        /// Why.
+        reason: String,
+    },
     /// A weight that is NaN or infinite.
     #[error("{}: tensor `{tensor}`, index {index}: found {found}; expected a finite number", file.display())]
     NotFinite {
@@ -138,7 +146,7 @@ pub enum FolderError {
 impl FolderError {
     /// Whether it says what the model is, rather than its weights, that is wrong.
     pub fn is_config(&self) -> bool {
-        matches!(self, Self::Config { .. } | Self::NoConfig { .. })
+        matches!(self, Self::Config { .. } | Self::NoConfig { .. } | Self::Refused { .. })
     }
 }
 
@@ -211,6 +219,21 @@ pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
 
 /// Saves a network as a folder, over what it may hold of a model.
 pub fn save(network: &Network, folder: &Path) -> Result<(), FolderError> {
+    let (storage, quantised) = (main_storage(network), is_quantised(network));
+    save_with(network, folder, &config::write(&network.model, storage, quantised))
+}
+
+/// Saves a network as a folder that says nothing but what transformers understands. An error where it has no such model.
+pub fn save_for_transformers(network: &Network, folder: &Path) -> Result<(), FolderError> {
+    let refused = |reason: String| FolderError::Refused { format: "a folder for transformers", reason };
+    if is_quantised(network) {
+        return Err(refused("its weights are integers".into()));
+    }
+    let config = config::write_theirs(&network.model, main_storage(network)).map_err(refused)?;
+    save_with(network, folder, &config)
+}
+
+fn save_with(network: &Network, folder: &Path, config: &str) -> Result<(), FolderError> {
     std::fs::create_dir_all(folder).map_err(|error| FolderError::Io { file: folder.into(), error })?;
     fn tensors(param: &Param) -> Vec<Tensor<'_>> {
         if !param.integers().is_empty() {
@@ -222,9 +245,15 @@ pub fn save(network: &Network, folder: &Path) -> Result<(), FolderError> {
     let notes = network.params().iter().filter_map(integers::note);
     let tensors: Vec<_> = network.params().iter().flat_map(tensors).collect();
     tensors::write_tensors_with(&folder.join(WEIGHTS), &tensors, notes)?;
-    // What most of it is stored as.
-    let largest = network.params().iter().max_by_key(|param| param.count());
-    let quantised = network.params().iter().any(|param| !param.integers().is_empty());
-    let config = config::write(&network.model, largest.map_or(&F32, |param| param.storage()), quantised);
     tensors::write_aside(&folder.join(CONFIG), |out| out.write_all(config.as_bytes()))
+}
+
+/// What most of a network is stored as.
+fn main_storage(network: &Network) -> &'static dyn Storage {
+    let largest = network.params().iter().max_by_key(|param| param.count());
+    largest.map_or(&F32, |param| param.storage())
+}
+
+fn is_quantised(network: &Network) -> bool {
+    network.params().iter().any(|param| !param.integers().is_empty())
 }

@@ -205,3 +205,42 @@ fn damaged_lists_never_panic() {
         }
     }
 }
+
+/// A tokenizer in a file of its own, as exports write it.
+fn written(tokenizer: &Tokenizer, vocab: u32) -> Result<Tokenizer, lathe_text::Error> {
+    let keys = tokenizer.gguf_keys(vocab)?;
+    let keys: Vec<_> = keys.iter().map(|(key, value)| (&**key, value)).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    lathe_gguf::write(&mut std::fs::File::create(&path).unwrap(), &keys, &[]).unwrap();
+    Tokenizer::load(&path)
+}
+
+#[test]
+fn what_is_written_gives_the_same_tokens() {
+    let pieces = Tokenizer::load(&fixture("pieces.gguf")).unwrap();
+    let again = written(&pieces, pieces.vocab() + 8).unwrap();
+    assert_eq!((again.vocab(), again.specials()), (pieces.vocab() + 8, pieces.specials()));
+    for (text, ids) in &cases().pieces {
+        assert_eq!(again.encode(text).unwrap(), *ids, "{text:?}");
+    }
+    // Bytes: as many tokens as bytes.
+    let bytes = written(&Tokenizer::Bytes, 256).unwrap();
+    for text in ["plain", "naïve\n\t 日本 \u{0}\u{7f}"] {
+        assert_eq!(bytes.encode(text).unwrap(), Tokenizer::Bytes.encode(text).unwrap());
+    }
+    let error = pieces.gguf_keys(100).unwrap_err().to_string();
+    assert!(error.contains("520 tokens for a model of 100"), "{error}");
+}
+
+#[test]
+fn every_way_to_cut_texts_is_written_by_its_name() {
+    for (name, found) in &cases().bytes {
+        let (_dir, path) = changed("bytes.gguf", &[(&key("pre"), Some(Value::Text(name.clone())))]);
+        let tokenizer = Tokenizer::load(&path).unwrap();
+        let again = written(&tokenizer, tokenizer.vocab()).unwrap();
+        for (text, ids) in found {
+            assert_eq!(again.encode(text).unwrap(), *ids, "{name}: {text:?}");
+        }
+    }
+}

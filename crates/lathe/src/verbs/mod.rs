@@ -9,6 +9,7 @@ mod design;
 mod distill;
 mod doctor;
 mod eval;
+mod export;
 mod forward;
 mod generate;
 mod man;
@@ -50,6 +51,7 @@ pub const VERBS: &[Verb] = &[
     verb::<quantize::Quantize>(),
     verb::<compare::Compare>(),
     verb::<prune::Prune>(),
+    verb::<export::Export>(),
     verb::<profile::Profile>(),
     verb::<proxies::Proxies>(),
     verb::<search::Search>(),

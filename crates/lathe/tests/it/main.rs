@@ -6,6 +6,7 @@ mod compare;
 mod data;
 mod differentiable;
 mod distill;
+mod export;
 mod families;
 mod forward;
 mod from_scratch;

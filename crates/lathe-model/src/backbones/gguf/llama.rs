@@ -1,18 +1,23 @@
-//! Llama in GGUF files, and Qwen2 and Qwen3. Rows of Llama's queries and keys stand there in the order of the original
-//! weights, in which rotary positions turn neighbours; those of the others stand as in transformers.
+//! Llama in GGUF files, and Qwen2 and Qwen3; stacks whose layers differ are llama.cpp's `deci`. Rows of queries and keys of
+//! Llama and `deci` stand there in the order of the original weights, in which rotary positions turn neighbours; those of
+//! the others stand as in transformers.
+
+mod stack;
+mod write;
 
 use super::{frame, tensor};
-use crate::folder::{ConfigReader, GgufForm, GgufTensor, Json, Order};
+use crate::folder::{ConfigReader, GgufForm, GgufModel, GgufTensor, Json, Order};
 use lathe_core::model::Value;
-use lathe_core::{Activation, Error, Result};
+use lathe_core::{Activation, Error, Model, Result};
 use lathe_gguf::Gguf;
 use lathe_ops::rope::{Rope, Scaling};
 use serde_json::json;
 
 pub(in crate::backbones) struct Llama;
 
-/// The one that turns neighbours.
-const INTERLEAVED: &str = "llama";
+/// Those that turn neighbours: with equal layers, and with layers that differ.
+const EQUAL: &str = "llama";
+const STACK: &str = "deci";
 /// What frequencies of rotary positions are divided by.
 const FACTORS: &str = "rope_freqs.weight";
 
@@ -34,25 +39,31 @@ const PARTS: &[(&str, &str)] = &[
 
 impl GgufForm for Llama {
     fn architectures(&self) -> &'static [&'static str] {
-        &[INTERLEAVED, "qwen2", "qwen3"]
+        &[EQUAL, "qwen2", "qwen3", STACK]
     }
 
     fn read(&self, architecture: &str, file: &mut Gguf, reader: &mut ConfigReader<'_>) -> Result<()> {
-        frame(architecture, file, reader)?;
         let key = |name: &str| format!("{architecture}.{name}");
+        match architecture {
+            STACK => stack::read(file, reader)?,
+            _ => frame(architecture, file, reader)?,
+        }
         let eps = key("attention.layer_norm_rms_epsilon");
         reader.need(&[&eps])?;
         reader.copy(&[(&key("rope.freq_base"), "rope_theta", "10000")])?;
-        reader.copy_if_set(&[
-            (&eps, "norm_eps"),
-            (&key("attention.head_count_kv"), "kv_heads"),
-            (&key("attention.key_length"), "d_head"),
-        ])?;
+        reader.copy_if_set(&[(&eps, "norm_eps"), (&key("attention.key_length"), "d_head")])?;
+        if architecture != STACK {
+            reader.copy_if_set(&[(&key("attention.head_count_kv"), "kv_heads")])?;
+        }
         reader.set("activation", Value::Word(Activation::Swiglu.name().into()));
-        let has = |name: &str| Value::Flag(file.tensor(name).is_some());
-        reader.set("qkv_bias", has("blk.0.attn_q.bias"));
-        reader.set("out_bias", has("blk.0.attn_output.bias"));
-        reader.set("head_norm", has("blk.0.attn_q_norm.weight"));
+        let has = |part: &str| {
+            Value::Flag(
+                file.tensors().any(|(name, _)| name.strip_prefix("blk.").is_some_and(|name| name.ends_with(part))),
+            )
+        };
+        reader.set("qkv_bias", has(".attn_q.bias"));
+        reader.set("out_bias", has(".attn_output.bias"));
+        reader.set("head_norm", has(".attn_q_norm.weight"));
 
         reader.only(&[
             (&key("attention.causal"), json!(true)),
@@ -72,14 +83,12 @@ impl GgufForm for Llama {
     }
 
     fn tensor(&self, param: &str, file: &Gguf) -> Option<GgufTensor> {
-        let name = tensor(param, "model.layers.", WHOLES, PARTS)?;
         let architecture = file.get("general.architecture").and_then(lathe_gguf::Value::text).unwrap_or_default();
-        let turned = [".attn_q.", ".attn_k."].iter().any(|part| name.contains(part));
-        let order = match turned && architecture == INTERLEAVED {
-            true => Order::Pairs(width(architecture, file)?),
-            false => Order::Same,
-        };
-        Some(GgufTensor { name, order })
+        place(param, architecture, width(architecture, file)?)
+    }
+
+    fn write(&self, model: &Model) -> Result<GgufModel, String> {
+        write::model(model)
     }
 
     fn is_needless(&self, tensor: &str) -> bool {
@@ -87,10 +96,24 @@ impl GgufForm for Llama {
     }
 }
 
-/// K, as the file says it.
+/// Which tensor a parameter is, with heads of a width.
+fn place(param: &str, architecture: &str, width: usize) -> Option<GgufTensor> {
+    let name = tensor(param, "model.layers.", WHOLES, PARTS)?;
+    let turned = [".attn_q.", ".attn_k."].iter().any(|part| name.contains(part));
+    let order = match turned && [EQUAL, STACK].contains(&architecture) {
+        true => Order::Pairs(width),
+        false => Order::Same,
+    };
+    Some(GgufTensor { name, order })
+}
+
+/// K, as the file says it: the width of a head, or that of the model over the heads of the first layer.
 fn width(architecture: &str, file: &Gguf) -> Option<usize> {
-    let get =
-        |name: &str| file.get(&format!("{architecture}.{name}"))?.int().and_then(|size| usize::try_from(size).ok());
+    let get = |name: &str| {
+        let value = file.get(&format!("{architecture}.{name}"))?;
+        let first = value.array().and_then(|list| list.get(0)).unwrap_or_else(|| value.clone());
+        first.int().and_then(|size| usize::try_from(size).ok())
+    };
     get("attention.key_length").or_else(|| get("embedding_length")?.checked_div(get("attention.head_count")?))
 }
 
