@@ -29,6 +29,7 @@ parser.add_argument("--text", help="stories, with <|endoftext|> after each")
 parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/compress")
 parser.add_argument("--seconds", type=float, default=8, help="to measure two models for")
 parser.add_argument("--steps", type=int, default=1000, help="of a training of the group quality")
+parser.add_argument("--threads", default="2", help="shares are those of 2; losses are the same with any number")
 parser.add_argument("--only", nargs="*")
 parser.add_argument("--table", action="store_true")
 args = parser.parse_args()
@@ -38,7 +39,7 @@ END = "\n<|endoftext|>\n"
 
 
 def lathe(*flags):
-    command = [str(args.lathe), *map(str, flags), "--threads", "2", "--json"]
+    command = [str(args.lathe), *map(str, flags), "--threads", args.threads, "--json"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
