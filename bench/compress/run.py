@@ -97,6 +97,8 @@ BITS = {
     "int4, rounded plainly": ["--bits", 4, "--range", "minmax", "--no-compensation"],
     "int4, calibrated": ["--bits", 4],
     "int4, calibrated and tuned": ["--bits", 4, "--tune", 200],
+    "int4, groups of 16 with offsets": ["--bits", 4, "--group", 16, "--offset"],
+    "int4, groups of 16 with offsets, tuned": ["--bits", 4, "--group", 16, "--offset", "--tune", 200],
 }
 
 
@@ -109,7 +111,7 @@ def stories():
 VOCAB = ["--vocab", "--documents", "--seconds", 1]
 
 
-EXPECTED = ["--expected", "0.00002", "--samples", 512]
+EXPECTED = ["--expected", "0.0001", "--samples", 512]
 
 
 def vocab():
@@ -120,7 +122,7 @@ def vocab():
 
 def together():
     fewer = make("prune", args.stories, "vocab tokens used or expected", *VOCAB, *EXPECTED, "--data", texts()[2])
-    for bits in ("int8, groups of 64", "int4, calibrated and tuned"):
+    for bits in ("int8, groups of 64", "int4, groups of 16 with offsets"):
         flags = [*BITS[bits], "--data", texts()[1], *CALIBRATED]
         name = f"tokens used or expected, {bits}"
         yield name, lambda name=name, flags=flags: compressed(fewer, name, *flags, before=args.stories)
