@@ -29,6 +29,7 @@ parser.add_argument("--text", help="stories, with <|endoftext|> after each")
 parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/compress")
 parser.add_argument("--seconds", type=float, default=8, help="to measure two models for")
 parser.add_argument("--steps", type=int, default=1000, help="of a training of the group quality")
+parser.add_argument("--threads", default="2", help="shares are those of 2; losses are the same with any number")
 parser.add_argument("--only", nargs="*")
 parser.add_argument("--table", action="store_true")
 args = parser.parse_args()
@@ -38,7 +39,7 @@ END = "\n<|endoftext|>\n"
 
 
 def lathe(*flags):
-    command = [str(args.lathe), *map(str, flags), "--threads", "2", "--json"]
+    command = [str(args.lathe), *map(str, flags), "--threads", args.threads, "--json"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
@@ -96,6 +97,8 @@ BITS = {
     "int4, rounded plainly": ["--bits", 4, "--range", "minmax", "--no-compensation"],
     "int4, calibrated": ["--bits", 4],
     "int4, calibrated and tuned": ["--bits", 4, "--tune", 200],
+    "int4, groups of 16 with offsets": ["--bits", 4, "--group", 16, "--offset"],
+    "int4, groups of 16 with offsets, tuned": ["--bits", 4, "--group", 16, "--offset", "--tune", 200],
 }
 
 
@@ -108,7 +111,7 @@ def stories():
 VOCAB = ["--vocab", "--documents", "--seconds", 1]
 
 
-EXPECTED = ["--expected", "0.00002", "--samples", 512]
+EXPECTED = ["--expected", "0.0001", "--samples", 512]
 
 
 def vocab():
@@ -119,7 +122,7 @@ def vocab():
 
 def together():
     fewer = make("prune", args.stories, "vocab tokens used or expected", *VOCAB, *EXPECTED, "--data", texts()[2])
-    for bits in ("int8, groups of 64", "int4, calibrated and tuned"):
+    for bits in ("int8, groups of 64", "int4, groups of 16 with offsets"):
         flags = [*BITS[bits], "--data", texts()[1], *CALIBRATED]
         name = f"tokens used or expected, {bits}"
         yield name, lambda name=name, flags=flags: compressed(fewer, name, *flags, before=args.stories)

@@ -130,9 +130,11 @@ const ASKED: &str = "quantize.json";
 /// The share of the loss that rounding activations may cost before the worst matrices do without.
 const ACTIVATIONS_MAY_COST: f64 = 0.0015;
 
-/// Sequences of a step of tuning, and how much it may change a scale.
+/// Sequences of a step of tuning, and how much it may change a scale: more undoes what rounding has fitted.
 const TUNED_AT_ONCE: usize = 8;
-const TUNING_RATE: f32 = 0.003;
+const TUNING_RATE: f32 = 0.0005;
+/// Tokens of a sequence to tune with, about.
+const TUNED_LENGTH: usize = 256;
 /// Tokens to choose by where activations stay f32.
 const LOOKED_AT: usize = 4096;
 /// Tokens of a prompt and of a text that is written, to measure with.
@@ -151,7 +153,12 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     let mut network = folder::load(&request.folder, context.registry)?;
     let before = network.params().iter().map(|param| param.bytes()).sum();
     let text = request.text.as_ref();
-    let held_out = text.map(|text| HeldOut::open(&request.folder, &network, text, watch)).transpose()?;
+    // As much text as tuning has steps for: where it saw a little again and again, it learnt that little by heart.
+    let enough = |text: &TextRequest| text.tokens.max(request.tune as usize * TUNED_AT_ONCE * TUNED_LENGTH);
+    let looked_at = text.map(|text| TextRequest { tokens: enough(text), ..text.clone() });
+    let held_out = looked_at.map(|text| HeldOut::open(&request.folder, &network, &text, watch)).transpose()?;
+    let calibration = held_out.as_ref().zip(text).map(|(all, text)| some_of(&all.sequences, text.tokens));
+    let calibration = calibration.unwrap_or_default();
     let judged = |network: &Network, watch: Watch<'_>| -> Result<Option<Evaluation>> {
         let limit = text.map_or(0, |text| text.judged);
         held_out.as_ref().map(|text| text.evaluate(network, limit, watch)).transpose()
@@ -164,7 +171,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     input::begin(&request.out, ASKED, &asked)?;
     match (tuning::rounded(&request.out, context.registry), &held_out) {
         (Some(rounded), _) => network = rounded,
-        (None, Some(text)) => quantize::calibrated(&mut network, &settings, &text.sequences, &mut |done, total| {
+        (None, Some(_)) => quantize::calibrated(&mut network, &settings, &calibration, &mut |done, total| {
             watch(crate::event::steps("rounding", done, total));
         }),
         (None, None) => quantize::plainly(&mut network, &settings),
@@ -185,7 +192,7 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
             network.params_mut().for_each(|param| param.set_activations(Activations::Float));
             Vec::new()
         }
-        (Activations::Int8, Some(text)) => choose_activations(&mut network, &text.sequences),
+        (Activations::Int8, Some(_)) => choose_activations(&mut network, &calibration),
         (Activations::Int8, None) => Vec::new(),
     };
     let made = judged(&network, watch)?;
@@ -211,6 +218,13 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     resumable::end(&request.out, &outcome)?;
     let _ = std::fs::remove_dir_all(resumable::checkpoints(&request.out)); // they would only take room
     Ok(outcome)
+}
+
+/// Sequences from all over, of about so many tokens together.
+fn some_of(all: &[Vec<u32>], tokens: usize) -> Vec<Vec<u32>> {
+    let mean = all.iter().map(Vec::len).sum::<usize>() as f64 / all.len().max(1) as f64;
+    let wanted = ((tokens as f64 / mean.max(1.0)).ceil() as usize).min(all.len());
+    (0..wanted).map(|i| all[i * all.len() / wanted].clone()).collect()
 }
 
 /// Measures the model that was given and the result in turn: decoding and a prompt, or one pass of an encoder.

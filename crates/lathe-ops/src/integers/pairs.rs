@@ -1,7 +1,7 @@
 //! Many rows: all panels of a piece, two at a time, for some rows, then for the next ones. Codes of 4 and 6 bits become
 //! bytes first, and scales f32, once for all rows.
 
-use super::activations::Kind;
+use super::activations::{Data, Kind};
 use super::kernel::{Numbers, Place};
 use super::many::{self, Pair};
 use super::panels::{self, BLOCK, LANES, Lines};
@@ -16,6 +16,8 @@ use std::cell::RefCell;
 
 /// The fewest rows that are worth tiles.
 const MIN_TILE_ROWS: usize = 16;
+/// The fewest rows of a piece, where all rows are not one: codes come from the cache once for all of them.
+const MIN_ROWS: usize = 32;
 /// Rows of two tiles.
 const TILE_ROWS: usize = 2 * tiles::ROWS;
 
@@ -34,7 +36,23 @@ pub(super) fn kind(rows: usize, groups: usize) -> Option<Kind> {
     }
 }
 
-/// Computes the part of C that begins at (row, col), which has all rows.
+/// Rows that are computed together: (first, rows).
+fn row_parts(data: &Data) -> Vec<(usize, usize)> {
+    match data.kind {
+        Kind::Panels(most) => row_panels(data.rows, most).collect(),
+        _ => (0..data.rows).step_by(TILE_ROWS).map(|first| (first, TILE_ROWS.min(data.rows - first))).collect(),
+    }
+}
+
+/// Ends of so many nearly equal pieces of the rows, or of fewer: none has less than [`MIN_ROWS`], and none is cut where rows
+/// are computed together.
+pub(super) fn row_ends(data: &Data, parts: usize) -> Vec<usize> {
+    let all = row_parts(data);
+    let parts = parts.min(data.rows / MIN_ROWS).clamp(1, all.len());
+    (1..=parts).map(|i| all[all.len() * i / parts - 1]).map(|(first, rows)| first + rows).collect()
+}
+
+/// Computes the part of C that begins at (row, col), whose rows are those of one or more [`row_parts`].
 pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize) {
     let (w, data) = (job.w, job.left.data());
     let (rows, cols) = (c.rows(), c.cols());
@@ -43,13 +61,11 @@ pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize) {
     let tiles = data.kind == Kind::Tiles;
     // SAFETY: activations are for tiles where there are those of bytes.
     let _tiles = tiles.then(|| unsafe { Tiles::new() });
-    let parts: Vec<(usize, usize)> = match data.kind {
-        Kind::Panels(most) => row_panels(rows, most).collect(),
-        _ => (0..rows).step_by(TILE_ROWS).map(|first| (first, TILE_ROWS.min(rows - first))).collect(),
-    };
+    let parts: Vec<_> = row_parts(data).into_iter().filter(|part| (row..row + rows).contains(&part.0)).collect();
     let (blocks, groups) = (panels::blocks(w.inputs), w.groups());
     let (panel, side) = (blocks * panels::block_bytes(8), side_len(w.format, w.inputs));
-    assert!(row == 0 && data.rows == rows, "a piece has all rows");
+    let ends = parts.first().zip(parts.last()).map(|(first, last)| (first.0, last.0 + last.1));
+    assert_eq!(ends, Some((row, row + rows)), "a piece has rows that are computed together");
     assert!(
         data.stride >= blocks * BLOCK && data.groups * data.span >= blocks && (groups == 1 || groups == data.groups)
     );
@@ -61,7 +77,7 @@ pub(super) fn part(job: &Job<'_>, mut c: MatMut<'_>, row: usize, col: usize) {
             let two = 2.min(count - p);
             for &(r0, rows) in &parts {
                 let (from, to) = ((p * LANES).max(lane) - lane, ((p + two) * LANES - lane).min(cols));
-                let c = c.block(r0, from, rows, to - from);
+                let c = c.block(r0 - row, from, rows, to - from);
                 c.fetch();
                 let place = Place::new(c, if p == 0 { lane } else { 0 }, job.accumulate);
                 let pair = Pair {

@@ -66,7 +66,7 @@ pub(crate) fn run(
     let threads = enough(threads, m, n, k);
     let left = Left::new(a, w, activations, threads);
     let job = Job { w, first, left: &left, accumulate, finish };
-    let parts = c.split(&[m], &job.ends(n, threads, most_outputs(k)));
+    let parts = c.split(&job.row_ends(m, n, threads), &job.ends(n, threads, most_outputs(k)));
     match threads {
         1 => parts.into_iter().for_each(|(row, col, part)| job.part(part, row, col)),
         _ => parallel::each(parts, |_, (row, col, part)| job.part(part, row, col)),
@@ -110,7 +110,7 @@ pub fn products(parts: Vec<Part<'_>>, a: Mat<'_>, activations: Activations, fini
             true => job.even_ends(c.cols(), c.cols().div_ceil(most)),
             false => job.ends(c.cols(), threads, most),
         };
-        pieces.extend(c.split(&[m], &ends).into_iter().map(|piece| (i, job, piece)));
+        pieces.extend(c.split(&job.row_ends(m, total, threads), &ends).into_iter().map(|piece| (i, job, piece)));
     }
     let work = |_: usize, (i, job, (row, col, c)): (usize, Job<'_>, (usize, usize, MatMut<'_>))| {
         let of_product = |row: usize, col: usize, values: &mut [f32]| {
@@ -183,18 +183,42 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Outputs that pieces have multiples of: kernels for many rows take two panels at a time, and as long for one.
+    fn unit(&self) -> usize {
+        match self.left {
+            #[cfg(target_arch = "x86_64")]
+            Left::Rows(memory) if matches!(memory.data().kind, Kind::Tiles | Kind::Panels(_)) => 2 * LANES,
+            _ => LANES,
+        }
+    }
+
     /// Ends of pieces of C's columns that end where panels do, and become smaller, so that all threads end at nearly
     /// the same time.
     pub fn ends(&self, n: usize, threads: usize, most: usize) -> Vec<usize> {
-        let before = self.first % LANES;
-        shrinking(before + n, threads, LANES, (LANES, most)).into_iter().map(|end| end - before).collect()
+        let (before, unit) = (self.first % LANES, self.unit());
+        shrinking(before + n, threads, unit, (unit, most)).into_iter().map(|end| end - before).collect()
     }
 
     /// Ends of so many nearly equal pieces, or of one for each panel.
     pub fn even_ends(&self, n: usize, parts: usize) -> Vec<usize> {
-        let before = self.first % LANES;
-        let parts = parts.min((before + n).div_ceil(LANES));
-        split(before + n, parts, LANES).into_iter().map(|end| end - before).collect()
+        let (before, unit) = (self.first % LANES, self.unit());
+        let parts = parts.min((before + n).div_ceil(unit));
+        split(before + n, parts, unit).into_iter().map(|end| end - before).collect()
+    }
+
+    /// Ends of pieces of C's rows: all of them, unless so few outputs would not keep the threads busy alike.
+    fn row_ends(&self, rows: usize, outputs: usize, threads: usize) -> Vec<usize> {
+        match self.left {
+            #[cfg(target_arch = "x86_64")]
+            Left::Rows(memory) if threads > 1 && self.unit() > LANES => {
+                let parts = (8 * threads).div_ceil(outputs.div_ceil(self.unit()));
+                super::pairs::row_ends(memory.data(), parts)
+            }
+            _ => {
+                let _ = (outputs, threads);
+                vec![rows]
+            }
+        }
     }
 
     /// Computes the part of C that begins at (row, col).

@@ -229,9 +229,17 @@ fn scales_can_be_tuned() {
 #[test]
 fn products_are_exact() {
     for format in formats() {
-        for (m, n, k) in
-            [(1, 1, 1), (1, 40, 70), (2, 17, 16), (3, 33, 129), (5, 16, 64), (8, 50, 100), (13, 37, 260), (40, 35, 67)]
-        {
+        for (m, n, k) in [
+            (1, 1, 1),
+            (1, 40, 70),
+            (2, 17, 16),
+            (3, 33, 129),
+            (5, 16, 64),
+            (8, 50, 100),
+            (13, 37, 260),
+            (40, 35, 67),
+            (71, 97, 130), // threads share its rows, too
+        ] {
             let w = quantized(format, n, k, 1);
             let x = numbers(m * k, 2);
             let x = Mat::new(&x, m, k);
@@ -412,7 +420,7 @@ fn any_activations() {
 #[test]
 fn products_together_are_products_apart() {
     for format in formats() {
-        for (m, inputs) in [(1, 100), (7, 33), (20, 130)] {
+        for (m, inputs) in [(1, 100), (7, 33), (20, 130), (75, 40)] {
             let a = numbers(m * inputs, 4);
             let a = Mat::new(&a, m, inputs);
             let weights = [(40, 1), (17, 2), (300, 3)].map(|(outputs, seed)| quantized(format, outputs, inputs, seed));
