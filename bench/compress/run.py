@@ -99,6 +99,7 @@ BITS = {
     "int4, calibrated and tuned": ["--bits", 4, "--tune", 200],
     "int4, groups of 16 with offsets": ["--bits", 4, "--group", 16, "--offset"],
     "int4, groups of 16 with offsets, tuned": ["--bits", 4, "--group", 16, "--offset", "--tune", 200],
+    "int4, groups of 16 with offsets, tuned on new text": ["--bits", 4, "--group", 16, "--offset", "--tune", 120],
 }
 
 

@@ -32,6 +32,7 @@ parser.add_argument("--general", type=pathlib.Path, help="GGUF file of a general
 parser.add_argument("--outside", type=pathlib.Path, help="a text of another kind")
 parser.add_argument("--enwik8", type=pathlib.Path, help="enwik8 or enwik8.gz")
 parser.add_argument("--minutes", type=float, help="budget of each run [the group's own]")
+parser.add_argument("--threads", default="2")
 parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/optimize")
 parser.add_argument("--only", nargs="*")
 parser.add_argument("--table", action="store_true", help="print what is recorded as tables, and run nothing")
@@ -40,7 +41,7 @@ args = parser.parse_args()
 
 def lathe(*flags):
     env = {**os.environ, "LATHE_CACHE": str(args.work / "cache")}
-    command = [str(args.lathe), *map(str, flags), "--json"]
+    command = [str(args.lathe), *map(str, flags), "--threads", args.threads, "--json"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout)
 
 
@@ -52,6 +53,7 @@ def optimize(name, minutes, *flags, other=None):
     bits = lambda test: None if test is None else test["bits_per_byte"]
     result = {
         "minutes": budget,
+        "threads": int(args.threads),
         "seconds": found["seconds"],
         "baseline_ms": found["baseline"]["latency_ms"],
         "speedup": found["speedup"],
