@@ -1,10 +1,10 @@
 """Runs an exported GGUF file in llama.cpp and compares it with lathe's own forward of the model it was made from.
 
-    python bench/export/llama_cpp.py --lathe target/release/lathe --model DIR --gguf FILE [--text FILE --windows N] [--tokens 64] [--greedy 40]
+    python bench/export/beside_llama_cpp.py --lathe target/release/lathe --model DIR --gguf FILE [--text FILE --windows N] [--tokens 64] [--greedy 40]
 
 Prints the largest difference of a logit, the mean KL from ours in nats per token, the share of equal top tokens, how many
-greedy tokens are the same, and whether both cut a text into the same tokens. llama.cpp (package llama-cpp-python) keeps
-keys and values in f32 here, without flash attention.
+greedy tokens are the same, and whether both cut a text into the same tokens; "itself" is llama.cpp, reading token by token, from
+llama.cpp that reads all at once. llama.cpp (package llama-cpp-python) keeps keys and values in f32 here, without flash attention.
 """
 import argparse, json, pathlib, subprocess, tempfile
 import numpy as np
@@ -61,10 +61,12 @@ def main():
     windows = [tokenized[i * args.tokens :][: args.tokens] for i in range(args.windows)]
     random = np.random.default_rng(0).integers(0, vocab, args.tokens).tolist()
     found = {"same_greedy": same, "of": args.greedy}
-    for name, lists in (("text", windows), ("random", [random])):
+    mine = lambda ids: ours(args.lathe, args.model, ids)
+    one_by_one = lambda ids: (llama.reset(), [llama.eval([token]) for token in ids], np.array(llama.scores[: len(ids)]))[2]
+    for name, lists, first in (("text", windows, mine), ("random", [random], mine), ("itself", windows, one_by_one)):
         tokens, worst, kl, top = 0, 0.0, 0.0, 0
         for ids in lists:
-            a, b = ours(args.lathe, args.model, ids), theirs(ids)
+            a, b = first(ids), theirs(ids)
             p, q = log_softmax(a), log_softmax(b)
             tokens += len(ids)
             worst = max(worst, float(np.abs(a - b).max()))
