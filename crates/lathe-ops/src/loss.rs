@@ -1,5 +1,6 @@
 //! Softmax cross-entropy, in place: logits go in, their gradient comes out, and there is no second array.
 
+pub mod divergence;
 pub mod soft;
 pub mod states;
 

@@ -99,6 +99,13 @@ pub(crate) fn max(a: &[f32]) -> f32 {
     lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
+simd! {
+    /// [`max`] as a function of its own.
+    pub(crate) fn greatest(a: &[f32]) -> f32 {
+        max(a)
+    }
+}
+
 /// a b + c, in one instruction where `FUSED`.
 #[inline(always)]
 pub(crate) fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {

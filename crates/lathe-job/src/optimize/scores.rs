@@ -9,7 +9,7 @@ use lathe_model::head::Top;
 use lathe_model::quantize::{self, Range, Settings};
 use lathe_model::{Grads, Input, Network, Objective, Params, SuperNet, WeightStorage};
 use lathe_ops::buffer::Buf;
-use lathe_ops::loss::IGNORE;
+use lathe_ops::loss::{self, IGNORE};
 use lathe_train::divergence::kl;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -91,16 +91,11 @@ impl Objective for Judged<'_> {
         let vocab = self.vocab;
         let mut logits = vec![0.0; rows.len() * vocab];
         head.logits(params, &counted, &mut logits);
-        let row = |i: usize| &logits[i * vocab..][..vocab];
-        let nats = |i: usize| -> f32 {
-            let row = row(i);
-            let highest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f32 = row.iter().map(|x| (x - highest).exp()).sum();
-            highest + sum.ln() - row[self.targets[rows[i]] as usize]
-        };
-        let losses = (0..rows.len()).into_par_iter().map(nats).collect();
+        let targets: Vec<u32> = rows.iter().map(|&row| self.targets[row]).collect();
+        let mut losses = vec![0.0; rows.len()];
+        loss::negative_log_likelihood(&mut logits, vocab, &targets, &mut losses);
         if let Some(reference) = self.reference {
-            let apart = |i: usize| kl(&reference[i * vocab..][..vocab], row(i));
+            let apart = |i: usize| kl(&reference[i * vocab..][..vocab], &logits[i * vocab..][..vocab]);
             let apart: Vec<f64> = (0..rows.len()).into_par_iter().map(apart).collect();
             self.kl.set(apart.iter().sum());
         } else {
