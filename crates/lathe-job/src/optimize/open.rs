@@ -30,9 +30,11 @@ const LONGEST: u32 = 256;
 const LOGITS: u64 = 1 << 28;
 /// Weights are stored as one of these, where bits may be changed.
 const STORAGES: [&str; 4] = ["f32", "bf16", "int8", "int4_g32"];
-/// What fewer tokens may cost, as a share of the bits per byte of so many tokens of the text to choose by.
+/// What fewer tokens may cost, as a share of the bits per byte of so many tokens of the text to choose by, where the budget has
+/// so many minutes or more: few documents have the rare words that cost most.
 const VOCAB_MAY_COST: f64 = 0.003;
-const VOCAB_TOKENS: u64 = 1 << 14;
+const VOCAB_TOKENS: f64 = 65_536.0;
+const VOCAB_MINUTES: f64 = 30.0;
 /// The share of the budget that judging one model may take.
 const REPORTING: f64 = 0.015;
 /// Opens a job: a new one, or that of the folder.
@@ -87,7 +89,7 @@ pub(super) fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch
         vocabulary::carry_token_ids(&given, &baseline, None)?;
     }
     let (teacher, network, tokenizer) = match asked.levers.contains(&Lever::Vocab) {
-        true => shrink(context, whole, tokenizer, &text, (&baseline, out), watch)?,
+        true => shrink(context, (whole, tokenizer), &text, (&baseline, out), asked.budget, watch)?,
         false => (baseline, whole, tokenizer),
     };
     let mut network = network;
@@ -127,10 +129,10 @@ fn begin(out: &Path) -> Result<()> {
 /// The model without tokens that the text to learn never uses.
 fn shrink(
     context: &Context<'_>,
-    network: Network,
-    tokenizer: Tokenizer,
+    (network, tokenizer): (Network, Tokenizer),
     text: &Text,
     (baseline, out): (&Path, &Path),
+    minutes: f64,
     watch: Watch<'_>,
 ) -> Result<(PathBuf, Network, Tokenizer)> {
     let folder = out.join(VOCAB);
@@ -144,8 +146,9 @@ fn shrink(
     }
     let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
     let used = text.used(&tokenizer, aside.path(), watch)?;
+    let tokens = (VOCAB_TOKENS * (minutes / VOCAB_MINUTES).clamp(0.25, 1.0)) as u64;
     let bits = |network: &Network, tokenizer: &Tokenizer| -> Result<f64> {
-        let samples = text.samples(text.parts.choose, tokenizer, &network.model.frame, VOCAB_TOKENS)?;
+        let samples = text.samples(text.parts.choose, tokenizer, &network.model.frame, tokens)?;
         Ok(samples.bits_per_byte(samples.loss(network)))
     };
     let (vocab, before) = (network.model.frame.vocab, bits(&network, &tokenizer)?);
