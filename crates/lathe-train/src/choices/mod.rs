@@ -12,6 +12,7 @@
 mod columns;
 mod encode;
 mod forms;
+mod prepare;
 mod python;
 mod read;
 mod score;
