@@ -30,7 +30,8 @@ fn whatever_is_sent_the_server_goes_on() {
     let client = server.client();
     let ten_mb = [b"{\"prompt\": \"".to_vec(), vec![b'x'; 10 << 20], b"\"}".to_vec()].concat();
     let get = |path: &[u8]| [b"GET ", path, b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"].concat();
-    let header = |line: &[u8]| [b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n", line, b"\r\n\r\n"].concat();
+    let header =
+        |line: &[u8]| [b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n", line, b"\r\n\r\n"].concat();
     // What is sent, and how the answer begins; nothing where there need not be one.
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
         ("10 MB", with_length(&ten_mb), "HTTP/1.1 413"),
