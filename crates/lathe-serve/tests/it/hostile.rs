@@ -47,6 +47,11 @@ fn whatever_is_sent_the_server_goes_on() {
         ("half a pair of surrogates", with_length(b"{\"prompt\": \"\\ud83d\"}"), "HTTP/1.1 400"),
         ("a zero", with_length(b"{\"prompt\": \"\\u0000\", \"max_tokens\": 1}"), "HTTP/1.1 200"),
         ("a number beyond all", with_length(b"{\"prompt\": \"x\", \"seed\": 1e308}"), "HTTP/1.1 400"),
+        (
+            "a whole number with a point",
+            with_length(b"{\"prompt\": \"x\", \"max_tokens\": 1, \"seed\": -29770.0}"),
+            "HTTP/1.1 200",
+        ),
         ("a path of no text", get(b"/v1/models/\xff\xfe"), ""),
         ("a path of no text, written", get(b"/v1/models/%ff%fe"), "HTTP/1.1 404"),
         ("a path upwards", get(b"/../../../../etc/passwd"), "HTTP/1.1 404"),
