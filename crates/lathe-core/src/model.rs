@@ -12,6 +12,7 @@ use crate::{
 };
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// Where the norm of a block stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,10 +153,25 @@ impl std::fmt::Display for Value {
             Self::Int(n) => write!(f, "{n}"),
             Self::Real(x) => write!(f, "{x:?}"),
             Self::Flag(b) => write!(f, "{b}"),
-            Self::Word(w) => write!(f, "{w:?}"),
+            Self::Word(w) => write_quoted(f, w),
             Self::Ints(list) => write!(f, "{list:?}"),
         }
     }
+}
+
+/// A text in quotes as TOML has it, which escapes other characters than Rust, and in another way.
+fn write_quoted(f: &mut std::fmt::Formatter<'_>, text: &str) -> std::fmt::Result {
+    f.write_char('"')?;
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => write!(f, "\\{c}")?,
+            '\n' => f.write_str("\\n")?,
+            '\t' => f.write_str("\\t")?,
+            c if c.is_control() => write!(f, "\\u{:04X}", u32::from(c))?,
+            c => f.write_char(c)?,
+        }
+    }
+    f.write_char('"')
 }
 
 impl Key {

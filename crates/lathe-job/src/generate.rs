@@ -113,7 +113,7 @@ impl Writer {
 /// The tokens to continue: the text's, after the token that texts begin with where the tokenizer puts one there. Without a
 /// text it is that token, or a new line. And how many of them are no text.
 fn prompt(tokenizer: &Tokenizer, text: &str) -> Result<(Vec<u32>, usize)> {
-    let begin: Vec<u32> = tokenizer.encode_with_specials("", None)?.ids.into_iter().take(1).collect();
+    let begin: Vec<u32> = tokenizer.begin()?.into_iter().collect();
     let count = begin.len();
     let text = match text {
         "" if count > 0 => Vec::new(),

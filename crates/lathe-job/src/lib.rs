@@ -5,7 +5,7 @@
 //! - [`profiler`], [`profile`]: tables of measured blocks, and how well they predict whole models.
 //! - [`pareto`], [`differentiable`]: searches.
 //! - [`compare`]: models, or searches, side by side.
-//! - [`train`], [`distill`], [`evaluate`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
+//! - [`train`], [`distill`], [`evaluate`], [`choices`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
 //! - [`export`]: a model for other programs.
 //! - [`prune`](mod@prune): a smaller model out of a trained one, measured.
 //! - [`optimize`]: from a model and a text to a faster model and a report.
@@ -15,6 +15,7 @@
 
 pub mod audit;
 pub mod bench;
+pub mod choices;
 pub mod compare;
 pub mod differentiable;
 pub mod distill;

@@ -111,15 +111,7 @@ impl Served {
 
     /// A text to continue, after what the tokenizer puts before one. No text is a new line, where nothing is put before.
     pub fn prompt(&self, text: &str) -> Result<Prompt> {
-        let mut ids: Vec<u32> = match self.tokenizer.encode_with_specials("", None)?.ids.first() {
-            // What an encoder ends a text with does not belong before one.
-            Some(&first)
-                if self.tokenizer.specials().eos != Some(first) || self.tokenizer.specials().bos == Some(first) =>
-            {
-                vec![first]
-            }
-            _ => Vec::new(),
-        };
+        let mut ids: Vec<u32> = self.tokenizer.begin()?.into_iter().collect();
         let begin = ids.len();
         ids.extend(self.tokenizer.encode(text)?);
         if ids.is_empty() {

@@ -39,6 +39,13 @@ pub struct Padded {
 }
 
 impl Tokenizer {
+    /// The token that it puts before a text that is to be continued, if any: not what an encoder ends a text with.
+    pub fn begin(&self) -> Result<Option<u32>> {
+        let specials = self.specials();
+        let first = self.encode_with_specials("", None)?.ids.first().copied();
+        Ok(first.filter(|first| specials.eos != Some(*first) || specials.bos == Some(*first)))
+    }
+
     /// A text with the special tokens that the model expects, in at most `max_len` tokens.
     pub fn encode_with_specials(&self, text: &str, max_len: Option<usize>) -> Result<Encoding> {
         self.encode_texts(text, None, max_len)

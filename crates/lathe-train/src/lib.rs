@@ -4,6 +4,7 @@
 
 pub mod against;
 pub mod checkpoint;
+pub mod choices;
 pub mod data;
 pub mod distill;
 pub mod divergence;

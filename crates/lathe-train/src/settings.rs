@@ -278,6 +278,15 @@ mod tests {
     use lathe_model::REGISTRY;
 
     #[test]
+    fn whatever_a_text_is_made_of_it_is_written_and_read_again() {
+        let model = Spec::from_toml("backbone = 'gpt2'\nlayers = 'sf'\nd_model = 8\nvocab = 9", &REGISTRY).unwrap();
+        let data = "a \"b\" \\c\u{feff}\u{200b}\u{7}\u{7f}\u{85}\n\t\r é 🙂".to_string();
+        let settings = Settings { data, ..Settings::default() };
+        let (again, _) = read(&settings.to_toml(&model), &REGISTRY).unwrap();
+        assert_eq!(again.data, settings.data);
+    }
+
+    #[test]
     fn the_first_setting_that_differs_is_named() {
         let model = Spec::from_toml("backbone = 'gpt2'\nlayers = 'sf'\nd_model = 8\nvocab = 9", &REGISTRY).unwrap();
         let settings = Settings { out: "here".into(), lr: 0.5, ..Settings::default() };

@@ -48,9 +48,10 @@ impl Fields {
 
     /// Any whole number of 64 bits with a sign.
     pub fn seed(&self, name: &str) -> Result<Option<u64>> {
-        const MOST: u64 = i64::MAX as u64;
+        const END: f64 = -(i64::MIN as f64);
         let seed = |value: &Value| {
-            value.as_i64().map(|seed| seed as u64).or_else(|| whole(value).filter(|seed| *seed <= MOST))
+            let float = || value.as_f64().filter(|x| x.fract() == 0.0 && (-END..END).contains(x)).map(|x| x as i64);
+            value.as_i64().or_else(float).map(|seed| seed as u64)
         };
         self.read(name, "a whole number of 64 bits", seed)
     }

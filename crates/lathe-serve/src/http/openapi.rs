@@ -50,7 +50,9 @@ fn get(summary: &str, good: Value, errors: &[(&str, &str)]) -> Value {
 fn post(summary: &str, body: &str, answer: &str, streams: bool) -> Value {
     let mut good = content("The answer.", "application/json", reference(answer));
     if streams {
-        good["content"]["text/event-stream"] = json!({"schema": {"type": "string"}});
+        // The schema is that of each event.
+        let event = json!({"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}});
+        good["content"]["text/event-stream"] = json!({"schema": event});
     }
     let body = json!({"required": true, "content": {"application/json": {"schema": reference(body)}}});
     json!({"post": {"summary": summary, "requestBody": body, "responses": responses(good, WORK_ERRORS)}})

@@ -3,6 +3,7 @@
 
 mod api;
 mod client;
+mod hostile;
 mod load;
 
 use client::Client;

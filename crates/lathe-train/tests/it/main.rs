@@ -1,5 +1,6 @@
 //! Tests of the crate, in one binary.
 
+mod choices;
 mod contract;
 mod distill;
 mod generate;

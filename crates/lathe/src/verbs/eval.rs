@@ -6,6 +6,7 @@ use crate::output::{self, BOLD, grouped};
 use crate::screen;
 use anyhow::Result;
 use clap::Parser;
+use lathe_job::choices;
 use lathe_job::evaluate::{self, Request};
 use lathe_ops::Precision;
 use lathe_train::divergence::{Divergence, Spread};
@@ -26,12 +27,18 @@ that is scored: kl is KL(p || q) in nats per token, p of the model it is compare
 evaluated (DIR): mean, median, 99 % and 99.9 %. same_top is the share of tokens where both
 have the same most probable one.
 
+With --task choices the data has a JSON object in each line: a query with choices, contexts of which one fits the
+continuation, a context with its last words, or the columns of a data set that lm-eval knows (HellaSwag, PIQA, ARC,
+OpenBookQA, WinoGrande, BoolQ, CB, COPA, WiC, WSC, MultiRC, RTE, ReCoRD, LAMBADA), and is put as lm-eval puts it. The choice
+counts whose log-probabilities have the highest sum, or (accuracy_norm) the highest per byte.
+
 Examples:
   lathe eval mine --data test.txt
   lathe eval storyteller --data builtin:1:1    # the model that ships with its weights
   lathe eval stories15M --data stories.txt --documents
   lathe eval SmolLM2-135M.gguf --data test.txt
   lathe eval my_bert --task masked_lm --data test.txt
+  lathe eval stories15M --task choices --data copa.jsonl --shots 1
   lathe eval mine_int8 --data test.txt --against mine
   lathe eval mine --data enwik8.gz --tgt-len 128 --mem-len 2052 --clamp-len 820"
 )]
@@ -59,7 +66,7 @@ pub struct Eval {
     /// Precision of products: f32 or bf16
     #[arg(long, default_value_t = Precision::F32)]
     precision: Precision,
-    /// What to evaluate for: causal_lm or masked_lm [default: what the model is for]
+    /// What to evaluate for: causal_lm, masked_lm or choices [default: what the model is for]
     #[arg(long, default_value = "", hide_default_value = true)]
     task: String,
     /// Score documents one by one: those between lines `<|endoftext|>`, or else between blank lines
@@ -68,14 +75,28 @@ pub struct Eval {
     /// Another model folder: how far the predictions are from its, in nats per token
     #[arg(long, value_name = "DIR2")]
     against: Option<PathBuf>,
+    /// Choices: other examples of the file, with their answers, before each
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1))]
+    shots: u32,
+    /// Choices: which examples are shown
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u32,
+    /// Choices: what the examples look like [default: what their columns say]
+    #[arg(long, default_value = "", hide_default_value = true)]
+    form: String,
 }
 
 impl Action for Eval {
     fn run(self, json: bool) -> Result<()> {
         let Self { folder, data, context, window, tgt_len, mem_len, clamp_len, .. } = self;
-        let Self { precision, task, documents, against, .. } = self;
+        let Self { precision, task, documents, against, shots, seed, form, .. } = self;
         let lengths = Request { context, window, tgt_len, mem_len, clamp_len, ..Request::default() };
         let request = Request { folder, data, precision, task, documents, against, ..lengths };
+        let asked = choices::Request { model: request, form, shots, seed };
+        if asked.is_meant()? {
+            return ask(&asked, json);
+        }
+        let request = asked.model;
         let found = screen::job(|context, watch| evaluate::run(context.registry, &request, watch))?;
         if json {
             return output::json(&found);
@@ -94,6 +115,30 @@ impl Action for Eval {
             kinds(evaluation),
         ))
     }
+}
+
+/// Choices instead of a text.
+fn ask(request: &choices::Request, json: bool) -> Result<()> {
+    let found = screen::job(|context, watch| choices::run(context.registry, request, watch))?;
+    if json {
+        return output::json(&found);
+    }
+    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+    let norm = found.accuracy_norm.map_or_else(String::new, |share| format!(", {} per byte", percent(share)));
+    let perplexity = found.perplexity.map_or_else(String::new, |perplexity| format!(", perplexity {perplexity:.3}"));
+    let truncated = match found.truncated {
+        0 => String::new(),
+        count => format!("\n{} of them were too long for the model and lost their beginning", grouped(count as u64)),
+    };
+    output::text(&format!(
+        "{}accuracy {}{}{norm}{perplexity}, of {} examples ({}, {}-shot){truncated}",
+        BOLD.render(),
+        percent(found.accuracy),
+        BOLD.render_reset(),
+        grouped(found.examples as u64),
+        found.form,
+        found.shots,
+    ))
 }
 
 /// A divergence in a line.

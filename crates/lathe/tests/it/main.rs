@@ -2,6 +2,7 @@
 
 mod against;
 mod before;
+mod choices;
 mod compare;
 mod data;
 mod differentiable;

@@ -1,0 +1,4 @@
+//! `tokenizer_json` of lathe-fuzz.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lathe_fuzz::run("tokenizer_json", data));
