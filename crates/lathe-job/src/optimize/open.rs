@@ -30,10 +30,10 @@ const LONGEST: u32 = 256;
 const LOGITS: u64 = 1 << 28;
 /// Weights are stored as one of these, where bits may be changed.
 const STORAGES: [&str; 4] = ["f32", "bf16", "int8", "int4_g32"];
-/// What fewer tokens may cost, as a share of the bits per byte of so many tokens of the text to choose by, where the budget has
+/// What fewer tokens may cost, as a share of the bits per byte of so many bytes of the text to choose by, where the budget has
 /// so many minutes or more: few documents have the rare words that cost most.
 const VOCAB_MAY_COST: f64 = 0.003;
-const VOCAB_TOKENS: f64 = 65_536.0;
+const VOCAB_BYTES: f64 = 262_144.0;
 const VOCAB_MINUTES: f64 = 30.0;
 /// The share of the budget that judging one model may take.
 const REPORTING: f64 = 0.015;
@@ -109,7 +109,7 @@ pub(super) fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch
     let part = text.parts.choose;
     let most = (LOGITS / u64::from(base.frame.vocab)).max(256);
     let scoring = text.samples(part, &tokenizer, &base.frame, plan.amounts.score_tokens.min(most))?;
-    let judging = text.samples(part, &tokenizer, &base.frame, plan.amounts.judge_tokens)?;
+    let judging = text.samples(judged_part(&text, &plan, &tokens)?, &tokenizer, &base.frame, 0)?;
     write_json(&out.join(PLAN), &plan)?;
     let report = out.join("report.txt");
     if !report.exists() {
@@ -118,6 +118,12 @@ pub(super) fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch
     let job =
         Job { context, out: out.clone(), plan, text, original, base, teacher, tokenizer, tokens, scoring, judging };
     Ok((job, network))
+}
+
+/// The text that trained models are judged by while models are chosen.
+pub(super) fn judged_part(text: &Text, plan: &Plan, tokens: &Tokens) -> Result<[u64; 2]> {
+    let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
+    text.beginning(text.parts.choose, (plan.amounts.judge_tokens as f64 * bytes_per_token) as u64)
 }
 
 /// Marks a folder as one of a job, before anything is decided.
@@ -146,9 +152,10 @@ fn shrink(
     }
     let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
     let used = text.used(&tokenizer, aside.path(), watch)?;
-    let tokens = (VOCAB_TOKENS * (minutes / VOCAB_MINUTES).clamp(0.25, 1.0)) as u64;
+    let bytes = (VOCAB_BYTES * (minutes / VOCAB_MINUTES).clamp(0.25, 1.0)) as u64;
+    let part = text.beginning(text.parts.choose, bytes)?;
     let bits = |network: &Network, tokenizer: &Tokenizer| -> Result<f64> {
-        let samples = text.samples(text.parts.choose, tokenizer, &network.model.frame, tokens)?;
+        let samples = text.samples(part, tokenizer, &network.model.frame, 0)?;
         Ok(samples.bits_per_byte(samples.loss(network)))
     };
     let (vocab, before) = (network.model.frame.vocab, bits(&network, &tokenizer)?);

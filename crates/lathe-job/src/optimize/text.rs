@@ -92,16 +92,21 @@ impl Text {
 
     /// Leaves at most so many bytes to report on, about.
     pub fn report_at_most(&mut self, bytes: u64) -> Result<()> {
-        let [start, end] = self.parts.report;
-        if end - start > bytes {
-            let held = self.held();
-            let border = match self.parts.documents {
-                true => Documents::next_marked(held, start + bytes)?,
-                false => held.next_character(start + bytes)?,
-            };
-            self.parts.report = [start, border.min(end)];
-        }
+        self.parts.report = self.beginning(self.parts.report, bytes)?;
         Ok(())
+    }
+
+    /// The first bytes of a part, about so many: the same text whatever tokens it is cut into.
+    pub fn beginning(&self, [start, end]: [u64; 2], bytes: u64) -> Result<[u64; 2]> {
+        if end - start <= bytes {
+            return Ok([start, end]);
+        }
+        let held = self.held();
+        let border = match self.parts.documents {
+            true => Documents::next_marked(held, start + bytes)?,
+            false => held.next_character(start + bytes)?,
+        };
+        Ok([start, border.min(end)])
     }
 
     fn held(&self) -> &Source {

@@ -5,6 +5,7 @@ use super::audit::Audit;
 use super::decide::Decided;
 use super::job::{BASELINE, FOUND, Job};
 use super::menu::Menu;
+use super::open::judged_part;
 use super::outcome::{Control, FrontierPoint, Lever, Outcome, Proposed, Quality, Side, Tested};
 use super::scores::Scores;
 use super::stages::Request;
@@ -254,8 +255,8 @@ impl Job<'_> {
     /// Bits per byte of the original on the text to choose by.
     fn original_bits(&self) -> Result<f64> {
         let tokenizer = lathe_train::data::Tokenizer::load(&self.path(BASELINE))?;
-        let tokens = self.plan.amounts.judge_tokens;
-        let samples = self.text.samples(self.text.parts.choose, &tokenizer, &self.original.frame, tokens)?;
+        let part = judged_part(&self.text, &self.plan, &self.tokens)?;
+        let samples = self.text.samples(part, &tokenizer, &self.original.frame, 0)?;
         let network = folder::load(&self.path(BASELINE), self.context.registry)?;
         Ok(samples.bits_per_byte(samples.loss(&network)))
     }
