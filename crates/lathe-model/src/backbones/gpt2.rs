@@ -75,6 +75,10 @@ impl Backbone for Gpt2 {
         self.base_widths
     }
 
+    fn printed_widths(&self) -> Option<BaseWidths> {
+        self.base_widths.map(|widths| BaseWidths { d_model: 1024, ..widths })
+    }
+
     fn builder(&self) -> &'static dyn Any {
         self.builder
     }
