@@ -28,8 +28,8 @@ from safetensors.torch import save
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "crates/lathe-model/tests/it/fixtures"
 STEPS = 10
-NORMS = r"(ln_1|ln_2|ln_f|layer_norm|layernorm|LayerNorm|model\.norm|q_norm|k_norm)\.weight$"
-EMBEDDINGS = r"(wte|wpe|embed_tokens|_embeddings)\.weight$|\.emb_layers\."
+NORMS = r"(_layer_norm|ln_1|ln_2|ln_f|layer_norm|layernorm|LayerNorm|model\.norm|q_norm|k_norm)\.weight$"
+EMBEDDINGS = r"(wte|wpe|embed_tokens|embed_positions|_embeddings)\.weight$|\.emb_layers\."
 
 
 def generator(case):
@@ -145,7 +145,11 @@ def count(spec):
     decoder = int(layers) * (attention + (experts or 1) * (matrices + f + d) + d * experts + 2 * 2 * d)
     if not xl:
         untied = 0 if spec["tie_embeddings"] else v * d
-        return decoder + 2 * d + v * d + spec["max_len"] * d + untied
+        opt = spec["backbone"] == "opt"  # two rows of positions more, and no last norm where norms are after
+        last = 0 if opt and spec["norm"] == "post" else 2 * d
+        e = spec.get("d_embed", d)
+        projections = 2 * d * e if e != d else 0
+        return decoder + last + v * e + projections + (spec["max_len"] + 2 * opt) * d + untied
 
     e, k, cutoffs = spec["d_embed"], spec["div_val"], spec["cutoffs"]
     ends = [0, *cutoffs, v]

@@ -25,6 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 import bert
 import fixture
 import llama
+import opt
 
 FOLDER = fixture.FOLDER / "folders"
 
@@ -44,6 +45,8 @@ CASES = {
         llama.spec(2, 1, rope=llama.LLAMA3, rope_theta=50.0, max_len=64, tie_embeddings=True),
         torch.bfloat16,
     ),
+    "opt_f16": (opt.build, opt.spec(2, 16, 2, 40, 33, 24), torch.float16),
+    "opt_350m": (opt.build, opt.spec(2, 12, 3, 20, 29, 12, norm="post", d_embed=8), torch.float32),
     "qwen2": (llama.build, llama.spec(4, 2, qkv_bias=True, rope_theta=1e6, tie_embeddings=True), torch.bfloat16),
     "qwen3": (llama.build, llama.spec(2, 1, d_head=12, head_norm=True, rope_theta=1e6), torch.bfloat16),
 }
@@ -71,7 +74,7 @@ def load(kind, folder):
 
 
 @torch.no_grad()
-def expect(model, spec, random):
+def expect(model, spec, random, build):
     if isinstance(model, (BertModel, BertForMaskedLM)):
         given = bert.inputs(spec, 10, [10, 6], random)
         given = {name: given[name] for name in ("ids", "mask", "segments")}
@@ -79,14 +82,14 @@ def expect(model, spec, random):
         if isinstance(model, BertModel):
             return given | {"hidden": out.last_hidden_state, "pooled": out.pooler_output}
         return given | {"logits": out.logits}
-    ids = fixture.tokens(2, 12, spec["vocab"], random)
+    ids = (opt if build is opt.build else fixture).tokens(2, 12, spec["vocab"], random)
     return {"ids": ids, "logits": model(input_ids=ids).logits}
 
 
 disable_progress_bar()
 for name, (build, spec, dtype) in CASES.items():
     random = fixture.generator(f"folder {name}")
-    model = build(spec) if build is bert.build else build(name.split("_")[0], spec)
+    model = build(name.split("_")[0], spec) if build is llama.build else build(spec)
     fixture.reinitialise(model, random)
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -98,7 +101,7 @@ for name, (build, spec, dtype) in CASES.items():
         llama.check(spec, loaded)
     for (one, saved), (other, found) in zip(model.named_parameters(), loaded.named_parameters(), strict=True):
         assert one == other and torch.equal(saved.float(), found), one
-    tensors = {key: tensor.contiguous() for key, tensor in expect(loaded, spec, random).items()}
+    tensors = {key: tensor.contiguous() for key, tensor in expect(loaded, spec, random, build).items()}
     (folder / "expected.safetensors").write_bytes(save(tensors))
     files = sorted(folder.iterdir())
     print(f"{name:15}", sum(file.stat().st_size for file in files), "bytes", [file.name for file in files])

@@ -6,8 +6,11 @@ each with a file proxies.json: the tokens, and every score, with the output laye
 - grad_norm: sum over weight matrices of || dL/dW ||.
 - snip (Lee et al., 2019): sum of | w dL/dw |.
 - grasp (Wang et al., 2020): -sum of w (H g), by differentiating twice.
-- fisher (Theis et al., 2018): per channel c of what a block adds, 1 / (2 N) sum_n (sum_t a dL/da)^2, summed.
-- synflow (Tanaka et al., 2020): sum of | w dR/dw | with |w| for w, embeddings and distances of ones, R the sum of logits.
+- fisher (LTS's form): per linear layer of the blocks and channel c, 1/2 mean over rows of (a dL/da)^2, times the second
+  dimension of the layer's weight as stored, summed.
+- fisher_blocks (Theis et al., 2018): per channel c of what a block adds, 1 / (2 N) sum_n (sum_t a dL/da)^2, summed.
+- synflow (Tanaka et al., 2020): sum of | w dR/dw | with |w| for w, embeddings and distances of ones, R the sum of logits;
+  synflow_norm_free with every LayerNorm the identity.
 - jacob_cov (Mellor et al., 2020): -sum of log(v + k) + 1 / (v + k) over eigenvalues of the correlations of dL/dx_n.
 - relu_log_det (Mellor et al., 2021): log | det K |, K[i, j] in how many ReLUs sequences i and j agree.
 """
@@ -22,6 +25,7 @@ import torch
 warnings.filterwarnings("ignore", category=FutureWarning)
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 
+from transformers.pytorch_utils import Conv1D  # noqa: E402
 from transformers import GPT2Config, GPT2LMHeadModel, TransfoXLConfig, TransfoXLLMHeadModel  # noqa: E402
 
 import fixture  # noqa: E402
@@ -84,7 +88,7 @@ def is_output_of_block(name):
 
 
 def activation_scores(model, ids, targets):
-    added, inner, embedded = [], [], []
+    added, inner, embedded, linears = [], [], [], []
     hooks = []
     for name, module in model.named_modules():
         if is_output_of_block(name):
@@ -93,17 +97,25 @@ def activation_scores(model, ids, targets):
             hooks.append(module.register_forward_hook(lambda _, __, out: inner.append(out)))
         if name.endswith(("transformer.wte", "transformer.word_emb")):
             hooks.append(module.register_forward_hook(lambda _, __, out: embedded.append(out)))
+        if (".h." in name or ".layers." in name) and isinstance(module, (torch.nn.Linear, Conv1D)):
+            hooks.append(module.register_forward_hook(lambda layer, _, out: linears.append((layer, out))))
     loss = loss_of(model, ids, targets)
     for hook in hooks:
         hook.remove()
     # Transformer-XL has time first.
     batch_first = (lambda x: x) if isinstance(model, GPT2LMHeadModel) else (lambda x: x.transpose(0, 1))
+    of_linears = torch.autograd.grad(loss, [out for _, out in linears], retain_graph=True)
+    fisher = 0.0
+    for (layer, out), gradient in zip(linears, of_linears, strict=True):
+        channels = out.shape[-1]
+        by_token = (out * gradient).reshape(-1, channels) ** 2
+        fisher += layer.weight.shape[1] * (by_token.mean(0) / 2).sum()
     gradients = [batch_first(g) for g in torch.autograd.grad(loss, added + embedded)]
-    fisher = sum((batch_first(a) * g).sum(1).pow(2).sum() / (2 * BATCH) for a, g in zip(added, gradients))
+    fisher_blocks = sum((batch_first(a) * g).sum(1).pow(2).sum() / (2 * BATCH) for a, g in zip(added, gradients))
     correlations = numpy.corrcoef(gradients[-1].reshape(BATCH, -1).numpy())
     values = numpy.linalg.eigvalsh(correlations)
     jacob_cov = -(numpy.log(values + 1e-5) + 1 / (values + 1e-5)).sum()
-    scores = {"fisher": fisher.item(), "jacob_cov": jacob_cov.item()}
+    scores = {"fisher": fisher.item(), "fisher_blocks": fisher_blocks.item(), "jacob_cov": jacob_cov.item()}
     if inner:
         codes = torch.cat([(batch_first(h) > 0).reshape(BATCH, -1) for h in inner], dim=1).double()
         kernel = codes @ codes.T + (1 - codes) @ (1 - codes).T
@@ -125,7 +137,10 @@ def logits_of_ones(model):
     return hidden @ crit.out_projs[0] @ first.T + bias
 
 
-def synflow(model, output):
+def synflow(model, output, norm_free=False):
+    as_it_is = torch.nn.LayerNorm.forward
+    if norm_free:
+        torch.nn.LayerNorm.forward = lambda _, hidden: hidden
     signs = [p.sign() for p in model.parameters()]
     with torch.no_grad():
         for p in model.parameters():
@@ -133,6 +148,7 @@ def synflow(model, output):
     weights = matrices(model, output)
     gradients = torch.autograd.grad(logits_of_ones(model).sum(), weights, allow_unused=True)
     score = sum((w * g).abs().sum() for w, g in zip(weights, gradients) if g is not None).item()
+    torch.nn.LayerNorm.forward = as_it_is
     with torch.no_grad():
         for p, sign in zip(model.parameters(), signs):
             p.mul_(sign)
@@ -158,6 +174,7 @@ for case, build in [("gpt2", gpt2), ("transformer_xl", xl)]:
     scores = activation_scores(model, ids, targets)
     for output in (False, True):
         found = {**pruning_scores(model, ids, targets, output), "synflow": synflow(model, output)}
+        found["synflow_norm_free"] = synflow(model, output, norm_free=True)
         scores |= {name + (":output" if output else ""): value for name, value in found.items()}
     document = {"ids": ids.flatten().tolist(), "targets": targets.flatten().tolist(), "batch": BATCH, "scores": scores}
     (folder / "proxies.json").write_text(json.dumps(document, indent=1) + "\n")

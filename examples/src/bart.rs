@@ -26,8 +26,9 @@ use std::any::Any;
 pub struct Bart;
 
 const EMBEDDING: EmbeddingStyle =
-    EmbeddingStyle { plain: Some("model.shared.weight"), prefix: "model.shared", scaled: false };
-const HEAD: HeadStyle = HeadStyle { plain_weight: "lm_head.weight", plain_bias: None, criterion: false };
+    EmbeddingStyle { plain: Some("model.shared.weight"), prefix: "model.shared", scaled: false, projection: None };
+const HEAD: HeadStyle =
+    HeadStyle { plain_weight: "lm_head.weight", plain_bias: None, criterion: false, projection: None };
 const NORM: NormKind = NormKind { norm: Norm::Layer, eps: 1e-5 };
 /// The first rows of a table of positions, which stand for nothing.
 const OFFSET: usize = 2;
@@ -163,7 +164,7 @@ impl BuildBackbone for Bart {
         format!("model.{}.layers.{number}", frame.stack().unwrap_or(DECODER))
     }
 
-    fn part_name(&self, _: Role, part: &str) -> String {
+    fn part_name(&self, _: &Frame, _: Role, part: &str) -> String {
         match part {
             "attn.norm" => "self_attn_layer_norm".into(),
             "cross.norm" => "encoder_attn_layer_norm".into(),

@@ -17,9 +17,14 @@ use std::any::Any;
 /// The backbone.
 pub struct Nope;
 
-const EMBEDDING: EmbeddingStyle =
-    EmbeddingStyle { plain: Some("decoder.embedding.weight"), prefix: "decoder.embedding", scaled: false };
-const HEAD: HeadStyle = HeadStyle { plain_weight: "decoder.output.weight", plain_bias: None, criterion: false };
+const EMBEDDING: EmbeddingStyle = EmbeddingStyle {
+    plain: Some("decoder.embedding.weight"),
+    prefix: "decoder.embedding",
+    scaled: false,
+    projection: None,
+};
+const HEAD: HeadStyle =
+    HeadStyle { plain_weight: "decoder.output.weight", plain_bias: None, criterion: false, projection: None };
 
 /// Keys of the model file that only this backbone has.
 const KEYS: &[OwnKey] = &[

@@ -95,6 +95,11 @@ pub trait Backbone: Sync {
     fn base_widths(&self) -> Option<BaseWidths> {
         None
     }
+
+    /// The same widths as LTS (Javaheripi et al., 2022) prints them.
+    fn printed_widths(&self) -> Option<BaseWidths> {
+        self.base_widths()
+    }
     /// Whether keys fit each other, beyond what every frame has to fulfil.
     fn check(&self, _frame: &Frame) -> Result<()> {
         Ok(())

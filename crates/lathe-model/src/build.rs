@@ -129,7 +129,7 @@ pub trait BuildBackbone: Sync {
     fn layer_name(&self, frame: &Frame, number: usize) -> String;
     /// The name of a part of a block within its layer, for the name that the block has for it; that itself where the
     /// reference has no such part.
-    fn part_name(&self, _role: Role, part: &str) -> String {
+    fn part_name(&self, _frame: &Frame, _role: Role, part: &str) -> String {
         part.into()
     }
     /// How weights are laid out and drawn in a stack of so many blocks.
@@ -190,7 +190,7 @@ impl<'a> Site<'a> {
 
     /// The full name of a part of a block.
     pub fn name(&self, role: Role, part: &str) -> String {
-        format!("{}.{}", self.layer, self.backbone.part_name(role, part))
+        format!("{}.{}", self.layer, self.backbone.part_name(self.frame, role, part))
     }
 
     /// What attention looks like here.

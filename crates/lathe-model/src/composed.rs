@@ -24,6 +24,16 @@ pub struct Composed<'a> {
     vars: Vec<Var>,
     dtype: DType,
     device: Device,
+    form: Form,
+}
+
+/// What is special about a graph.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Form {
+    /// Whether what linear layers give is noted.
+    linears: bool,
+    /// Whether norms let everything through as it is.
+    norm_free: bool,
 }
 
 /// What a composed network carries from segment to segment.
@@ -43,6 +53,19 @@ pub struct Activation {
     pub probe: Var,
 }
 
+/// What a linear layer gives, or a part of one.
+#[derive(Debug)]
+pub struct LinearOutput {
+    /// Its weight matrix, by its place among the network's parameters.
+    pub weight: usize,
+    /// The second dimension of that matrix as its parameter stores it.
+    pub stored_width: usize,
+    /// The rows that there are for it; an expert has only those that were routed to it.
+    pub rows: usize,
+    /// What it gives, [rows, C].
+    pub output: Activation,
+}
+
 /// What a pass gave, and what it went through.
 #[derive(Debug)]
 pub struct Trace {
@@ -54,6 +77,8 @@ pub struct Trace {
     pub activations: Vec<Activation>,
     /// Inner activations of each feed-forward block before the non-linearity, [B * T, F], 2 F where it is gated.
     pub inner: Vec<Tensor>,
+    /// What each linear layer gave, if [`Composed::with_linears`] asked for it.
+    pub linears: Vec<LinearOutput>,
 }
 
 /// What flows through a stack, as [`crate::layer::Stream`].
@@ -100,6 +125,7 @@ struct Notes {
     balances: RefCell<Vec<Tensor>>,
     activations: RefCell<Vec<Activation>>,
     inner: RefCell<Vec<Tensor>>,
+    linears: RefCell<Vec<LinearOutput>>,
 }
 
 /// What a pass has in common for all layers.
@@ -119,6 +145,7 @@ pub struct Graph<'a> {
     contexts: &'a Contexts<'a>,
     dtype: DType,
     device: Device,
+    form: Form,
     notes: &'a Notes,
 }
 
@@ -169,6 +196,21 @@ impl<'a> Graph<'a> {
         Ok(with)
     }
 
+    /// Whether norms let everything through as it is.
+    pub fn norm_free(&self) -> bool {
+        self.form.norm_free
+    }
+
+    /// Notes what a linear layer gives, where that is asked for, and returns it with its probe.
+    pub fn linear(&self, weight: ParamId, stored_width: usize, rows: usize, value: Tensor) -> Result<Tensor> {
+        if !self.form.linears {
+            return Ok(value);
+        }
+        let (with, output) = Activation::new(value)?;
+        self.notes.linears.borrow_mut().push(LinearOutput { weight: weight.0, stored_width, rows, output });
+        Ok(with)
+    }
+
     /// Notes inner activations of a feed-forward block.
     pub fn add_inner(&self, inner: &Tensor) {
         self.notes.inner.borrow_mut().push(inner.clone());
@@ -183,7 +225,19 @@ impl<'a> Composed<'a> {
             Var::from_tensor(&weights.to_dtype(dtype)?)
         };
         let vars = network.params().iter().map(var).collect::<Result<_>>()?;
-        Ok(Self { network, vars, dtype, device: device.clone() })
+        Ok(Self { network, vars, dtype, device: device.clone(), form: Form::default() })
+    }
+
+    /// The same, noting in each trace what every linear layer gives.
+    pub fn with_linears(mut self) -> Self {
+        self.form.linears = true;
+        self
+    }
+
+    /// The same without norms: every one lets through what it gets.
+    pub fn without_norms(mut self) -> Self {
+        self.form.norm_free = true;
+        self
     }
 
     /// The weights by name, in the order of the network's parameters.
@@ -230,6 +284,7 @@ impl<'a> Composed<'a> {
             contexts,
             dtype: self.dtype,
             device: self.device.clone(),
+            form: self.form,
             notes,
         }
     }
@@ -303,6 +358,8 @@ impl<'a> Composed<'a> {
         for balance in notes.balances.take() {
             loss = (loss + balance * f64::from(training.balance))?;
         }
-        Ok(Trace { loss, embedded, activations: notes.activations.take(), inner: notes.inner.take() })
+        let Notes { activations, inner, linears, .. } = notes;
+        let (activations, inner, linears) = (activations.into_inner(), inner.into_inner(), linears.into_inner());
+        Ok(Trace { loss, embedded, activations, inner, linears })
     }
 }

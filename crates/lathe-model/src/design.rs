@@ -1,7 +1,7 @@
 //! Design rules: stacks that need no search.
 
 use crate::blocks::BLOCKS;
-use lathe_core::{BaseWidths, Error, MAX_BLOCKS, Registry, Result, Role};
+use lathe_core::{Backbone, BaseWidths, Error, MAX_BLOCKS, Registry, Result, Role};
 
 /// The letters of the blocks that reference implementations have: the one that mixes tokens, and the one that works per
 /// token.
@@ -17,9 +17,14 @@ pub fn layer() -> String {
     letters().iter().collect()
 }
 
-/// PAR (Mandava et al., 2020): of n blocks, round(n / p) are attention, spread evenly over the first two
-/// thirds; the rest is feed-forward. `(sff)x5 (f)x9` for n = 24, p = 5.
-pub fn par(blocks: usize, p: f64) -> Result<String> {
+/// PAR (Mandava et al., 2020): of n blocks, round(n / p) are attention, spread over the first two thirds; the rest is
+/// feed-forward.
+///
+/// - With `every`, each attention block stands so many places after the one before, as in every stack that the paper
+///   prints: `(sff)x5 (f)x9` for n = 24, p = 5, every 3. Its Base and Large, 32 and 36 blocks with p = 5, are every 4.
+/// - Without, the rule in the paper's words, uniformly within the first two thirds: the i-th of c at
+///   floor(i * floor(2 n / 3) / c). For n = 24, p = 5 that is the same; for 32 blocks distances of 3 and 4 take turns.
+pub fn par(blocks: usize, p: f64, every: Option<usize>) -> Result<String> {
     check("blocks", blocks, MAX_BLOCKS)?;
     let wrong = |expected: String| Error::value("p", p, expected);
     if !(p.is_finite() && p > 0.0) {
@@ -35,8 +40,15 @@ pub fn par(blocks: usize, p: f64) -> Result<String> {
     let count = count as usize;
     let [mixing, per_token] = letters();
     let mut stack = vec![per_token; blocks];
+    let place = |i: usize| every.map_or_else(|| i * first / count, |every| i.saturating_mul(every));
+    if let Some(every) = every
+        && (every == 0 || place(count.saturating_sub(1)) >= blocks)
+    {
+        let most = (blocks - 1) / (count.max(2) - 1);
+        return Err(Error::value("every", every, format!("1 to {most}, for {count} attention blocks among {blocks}")));
+    }
     for i in 0..count {
-        stack[i * first / count] = mixing;
+        stack[place(i)] = mixing;
     }
     Ok(stack.into_iter().collect())
 }
@@ -67,11 +79,12 @@ pub struct Scaled {
     pub inner: u32,
 }
 
-/// Layer-scaled baseline: `(sf)xN` of Transformer-XL Base's or GPT-2 small's widths.
-pub fn scaled(backbone: &str, layers: usize, registry: &Registry) -> Result<Scaled> {
+/// Layer-scaled baseline: `(sf)xN` of Transformer-XL Base's or GPT-2 small's widths, or of those that LTS prints for the
+/// family, whose GPT-2 has 12 heads in a width of 1024.
+pub fn scaled(backbone: &str, layers: usize, as_printed: bool, registry: &Registry) -> Result<Scaled> {
     check("layers", layers, MAX_BLOCKS / 2)?;
-    let Some(BaseWidths { d_model, heads, inner }) = registry.backbone(backbone).and_then(|known| known.base_widths())
-    else {
+    let widths = |known: &dyn Backbone| if as_printed { known.printed_widths() } else { known.base_widths() };
+    let Some(BaseWidths { d_model, heads, inner }) = registry.backbone(backbone).and_then(widths) else {
         let known = registry.backbones.iter().filter(|known| known.base_widths().is_some()).map(|known| known.key());
         let expected = known.collect::<Vec<_>>().join(", ");
         return Err(Error::value("backbone", format!("`{backbone}`"), expected));

@@ -124,6 +124,8 @@ pub struct EmbeddingStyle {
     pub prefix: &'static str,
     /// Whether vectors are multiplied by sqrt(D) even without clusters.
     pub scaled: bool,
+    /// The name of the projection of one table for all tokens, where the backbone has one for it.
+    pub projection: Option<&'static str>,
 }
 
 impl EmbeddingStyle {
@@ -152,14 +154,16 @@ impl Embedding {
             1 => vec![(0, frame.vocab as usize, frame.d_embed as usize)],
             _ => clusters(frame),
         };
-        let plain = style.plain.filter(|_| !adaptive(frame) && !projected(frame));
+        let named = style.projection.filter(|_| !adaptive(frame));
+        let plain = style.plain.filter(|_| !adaptive(frame) && (!projected(frame) || named.is_some()));
         let prefix = style.prefix;
         let tables = list.into_iter().enumerate().map(|(i, (first, count, width))| {
             let name = plain.map_or_else(|| format!("{prefix}.emb_layers.{i}.weight"), String::from);
             let weight = builder.param(name, &[count, width], Init::Normal(0.0, 0.02));
             let projection = projected(frame).then(|| {
                 let deviation = style.projection_deviation(frame, width, if adaptive(frame) { 0.01 } else { 0.02 });
-                builder.param(format!("{prefix}.emb_projs.{i}"), &[d, width], Init::Normal(0.0, deviation))
+                let name = named.map_or_else(|| format!("{prefix}.emb_projs.{i}"), String::from);
+                builder.param(name, &[d, width], Init::Normal(0.0, deviation))
             });
             EmbeddingTable { first, count, width, weight, projection, model_width: d }
         });

@@ -156,6 +156,9 @@ pub struct HeadStyle {
     pub plain_bias: Option<&'static str>,
     /// Whether even a plain softmax is a `crit` with biases whose outputs are log-probabilities, as Transformer-XL's.
     pub criterion: bool,
+    /// The name of a plain softmax's projection to the width of the embedding, [e, D], where the backbone has one for it: it is
+    /// then no `crit` either.
+    pub projection: Option<&'static str>,
 }
 
 /// The output layer of tokens, plain or adaptive.
@@ -292,7 +295,8 @@ impl TokenHead {
         let (d, d_embed) = (frame.d_model as usize, frame.d_embed as usize);
         let list = clusters(frame);
         let tails = list.len() - 1;
-        let criterion = style.criterion || tails > 0 || projected(frame);
+        let named = style.projection.filter(|_| tails == 0);
+        let criterion = style.criterion || tails > 0 || (projected(frame) && named.is_none());
         // Where all clusters are equally wide they are parts of one table.
         let mut layers: Vec<Linear> = Vec::new();
         for (i, table) in tables.iter().enumerate() {
@@ -318,6 +322,11 @@ impl TokenHead {
         let clusters = list.iter().enumerate().map(|(i, &(first, count, width))| {
             let weight = if layers.len() == 1 { layers[0].part(first, count) } else { layers[i].part(0, count) };
             let projection = projected(frame).then(|| {
+                if let Some(name) = named {
+                    let deviation = embedding.projection_deviation(frame, width, 0.01);
+                    let id = builder.param(name, &[width, d], Init::Normal(0.0, deviation));
+                    return Linear::new(id, None, Layout::OutIn, d, width);
+                }
                 let shared = tables[i.min(tables.len() - 1)].projection.filter(|_| i > 0 && frame.tie_projs);
                 let id = shared.unwrap_or_else(|| {
                     let deviation = embedding.projection_deviation(frame, width, 0.01);

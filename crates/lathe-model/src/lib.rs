@@ -41,7 +41,7 @@ mod weight_storage;
 pub use block_bench::{BenchState, BlockBench};
 pub use blocks::MoeStats;
 pub use body::{State, Training};
-pub use composed::{Activation, Composed, ComposedState, Graph, GraphStream, Trace};
+pub use composed::{Activation, Composed, ComposedState, Graph, GraphStream, LinearOutput, Trace};
 pub use count::{Counts, count, of_blocks};
 pub use lathe_ops::Precision;
 pub use local::{Local, LocalTraining};

@@ -356,7 +356,8 @@ impl Linear {
             Layout::OutIn => w.narrow(0, first, outputs)?.t()?,
         };
         let bias = self.bias.map(|bias| graph.var(bias).narrow(0, first, outputs)).transpose()?;
-        linear::composed(x, &w, bias.as_ref())
+        let [_, stored_width] = shape(self.matrix.layout, self.matrix.inputs, self.matrix.total);
+        graph.linear(self.matrix.weight, stored_width, x.dim(0)?, linear::composed(x, &w, bias.as_ref())?)
     }
 
     /// dx = dy W^T, or added to it.
@@ -469,7 +470,8 @@ impl Experts {
     /// y = x W + b of one expert, as a graph.
     pub fn composed(&self, graph: &Graph<'_>, expert: usize, x: &Tensor) -> Result<Tensor> {
         let bias = self.bias.map(|bias| graph.var(bias).get(expert)).transpose()?;
-        linear::composed(x, &graph.var(self.matrix.weight).get(expert)?, bias.as_ref())
+        let y = linear::composed(x, &graph.var(self.matrix.weight).get(expert)?, bias.as_ref())?;
+        graph.linear(self.matrix.weight, self.matrix.inputs, graph.batch * graph.len, y)
     }
 
     /// dx = dy W^T.

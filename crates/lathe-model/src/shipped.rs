@@ -33,7 +33,7 @@ pub const MODELS: &[Shipped] = ship!("models":
 
 /// Search spaces of the papers, and ours.
 pub const SPACES: &[Shipped] = ship!("spaces":
-    "par", "planer_wt103", "planer_enwik8", "planer_wt103_iso",
+    "par", "par_pre", "planer_wt103", "planer_enwik8", "planer_wt103_iso",
     "lts_transformer_xl", "lts_gpt2", "lts_opt", "cpu", "proxies_small", "llama_15m", "bert_small",
 );
 

@@ -110,8 +110,10 @@ pub trait Stem: Send + Sync {
 pub struct TokenStem {
     /// Of tokens.
     pub embedding: Embedding,
-    /// [max_len, D]
+    /// [rows, D], at least max_len from the first token's on.
     pub positions: Option<ParamId>,
+    /// The row of the first token's position.
+    pub first_position: usize,
     /// [segments, D]
     pub segments: Option<ParamId>,
     /// After the sum.
@@ -127,7 +129,7 @@ const SALT: u64 = u64::MAX - 1;
 impl TokenStem {
     /// Vectors of tokens alone.
     pub fn new(embedding: Embedding) -> Self {
-        Self { embedding, positions: None, segments: None, norm: None }
+        Self { embedding, positions: None, first_position: 0, segments: None, norm: None }
     }
 }
 
@@ -137,7 +139,8 @@ impl Stem for TokenStem {
         let mut x = self.embedding.forward(params, input.ids);
         let width = x.len() / input.ids.len().max(1);
         if let Some(positions) = self.positions {
-            ops::add_positions(params.get(positions), width, input.len(), pass.position, &mut x);
+            let first = self.first_position + pass.position;
+            ops::add_positions(params.get(positions), width, input.len(), first, &mut x);
         }
         if let Some(segments) = self.segments {
             let table = params.get(segments);
@@ -176,7 +179,8 @@ impl Stem for TokenStem {
         }
         let width = dx.len() / input.ids.len().max(1);
         if let Some(positions) = self.positions {
-            ops::positions_backward(&dx, width, input.len(), pass.position, grads.add(positions));
+            let first = self.first_position + pass.position;
+            ops::positions_backward(&dx, width, input.len(), first, grads.add(positions));
         }
         if let Some(segments) = self.segments {
             let table = grads.add(segments);
@@ -195,7 +199,8 @@ impl Stem for TokenStem {
     fn composed_enter(&self, graph: &Graph<'_>, mut x: Tensor, input: &Input<'_>) -> Result<GraphStream> {
         let tokens = graph.batch * graph.len;
         if let Some(positions) = self.positions {
-            let places: Vec<u32> = (0..tokens).map(|i| (graph.position + i % graph.len) as u32).collect();
+            let first = self.first_position + graph.position;
+            let places: Vec<u32> = (0..tokens).map(|i| (first + i % graph.len) as u32).collect();
             x = (x + ops::composed(graph.var(positions), &places, 1.0)?)?;
         }
         if let Some(table) = self.segments {

@@ -12,6 +12,7 @@ pub mod ranking;
 pub mod record;
 pub mod search;
 pub mod searchers;
+pub mod transfer;
 pub mod workload;
 
 pub use error::{Error, Result};

@@ -22,6 +22,14 @@ pub fn frontier<P: AsRef<[f64]>>(points: &[P]) -> Vec<usize> {
     kept
 }
 
+/// The points that no other beats in every coordinate, in the order given: the frontier, and what lies beside it.
+pub fn unbeaten<P: AsRef<[f64]>>(points: &[P]) -> Vec<usize> {
+    let beats = |a: &P, b: &P| a.as_ref().iter().zip(b.as_ref()).all(|(a, b)| a < b);
+    // Whoever is beaten is beaten by a point of the frontier.
+    let best = frontier(points);
+    (0..points.len()).filter(|&i| !best.iter().any(|&j| beats(&points[j], &points[i]))).collect()
+}
+
 fn lexicographic(a: &[f64], b: &[f64]) -> std::cmp::Ordering {
     let unequal = a.iter().zip(b).map(|(a, b)| a.total_cmp(b)).find(|order| order.is_ne());
     unequal.unwrap_or(std::cmp::Ordering::Equal)
@@ -209,6 +217,17 @@ mod tests {
                 .collect();
             assert_eq!(frontier(&points), brute);
         }
+    }
+
+    #[test]
+    fn the_unbeaten_are_those_of_the_definition() {
+        for seed in 0..20 {
+            let points = random(60, 3, seed);
+            let beaten = |i: usize| points.iter().any(|other| other.iter().zip(&points[i]).all(|(a, b)| a < b));
+            let brute: Vec<usize> = (0..points.len()).filter(|&i| !beaten(i)).collect();
+            assert_eq!(unbeaten(&points), brute);
+        }
+        assert_eq!(unbeaten(&[[0.0, 1.0], [0.0, 2.0], [1.0, 2.0], [0.0, 1.0]]), [0, 1, 3]);
     }
 
     #[test]

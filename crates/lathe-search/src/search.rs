@@ -9,6 +9,7 @@ use crate::{Error, Result};
 use lathe_core::{Genome, Model, Sampling, Space};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use std::collections::HashSet;
 
 /// What to search for, and how.
 pub struct SearchPlan {
@@ -53,78 +54,63 @@ pub type Evaluate<'a> = &'a mut dyn FnMut(&Model) -> Result<Prediction>;
 /// Hears of iterations done and architectures evaluated.
 pub type Watch<'a> = &'a mut dyn FnMut(u32, usize);
 
-/// Random rounds to find as many architectures within the bounds as the population has.
-const FIRST_ROUNDS: usize = 20;
-
-struct Search<'a> {
+/// Finds out what architectures cost, and whether they keep the bounds.
+struct Judge<'a> {
     space: &'a Space,
-    plan: &'a SearchPlan,
     record: &'a mut Record,
-    candidates: Vec<Candidate>,
-    evaluated: Vec<Evaluated>,
+    evaluate: Evaluate<'a>,
     /// The least latency and memory of anything, for a word to the user.
     least: (f64, f64),
 }
 
 /// Searches. Returns every architecture within the bounds, in the order evaluated.
-pub fn search(
-    space: &Space,
+pub fn search<'a>(
+    space: &'a Space,
     plan: &SearchPlan,
-    record: &mut Record,
-    evaluate: Evaluate<'_>,
+    record: &'a mut Record,
+    evaluate: Evaluate<'a>,
     watch: Watch<'_>,
 ) -> Result<Vec<Evaluated>> {
     let mut rng = ChaCha8Rng::seed_from_u64(plan.seed);
     let mut searcher = (plan.searcher.new)(plan.sizes);
-    let least = (f64::INFINITY, f64::INFINITY);
-    let (candidates, evaluated) = (Vec::new(), Vec::new());
-    let mut search = Search { space, plan, record, candidates, evaluated, least };
-    let mut new = Novelty::new(space);
-    for _ in 0..FIRST_ROUNDS {
-        let missing = plan.sizes.population.saturating_sub(search.candidates.len());
-        if missing == 0 {
-            break;
+    let mut judge = Judge { space, record, evaluate, least: (f64::INFINITY, f64::INFINITY) };
+    let (mut candidates, mut evaluated) = (Vec::new(), Vec::new());
+    let mut seen = HashSet::new();
+    for iteration in 0..=plan.iterations {
+        let mut allows = |genome: &Genome| Ok(plan.allows(&judge.cost(genome)?.1));
+        let mut new = Novelty::new(space, &mut seen, &mut allows);
+        let found = match iteration {
+            0 => new.draw(plan.sizes.population, |space| space.sample(Sampling::Choices, &mut rng))?,
+            _ => searcher.propose(&candidates, &mut new, &mut rng)?,
+        };
+        for genome in found {
+            let (model, cost) = judge.cost(&genome)?; // known by now
+            let one = Evaluated::new(model, cost, plan);
+            candidates.push(Candidate { genome, costs: one.costs(plan) });
+            evaluated.push(one);
         }
-        for _ in 0..missing {
-            if let Some(genome) = new.draw(|space| space.sample(Sampling::Choices, &mut rng)) {
-                search.evaluate(genome, evaluate)?;
-            }
+        watch(iteration, seen.len());
+        if candidates.is_empty() {
+            return Err(judge.nothing_fits(seen.len()));
         }
-        watch(0, new.count());
     }
-    if search.candidates.is_empty() {
-        return Err(search.nothing_fits(new.count()));
-    }
-    for iteration in 1..=plan.iterations {
-        for genome in searcher.propose(&search.candidates, &mut new, &mut rng) {
-            search.evaluate(genome, evaluate)?;
-        }
-        watch(iteration, new.count());
-    }
-    Ok(search.evaluated)
+    Ok(evaluated)
 }
 
-impl Search<'_> {
-    /// Evaluates an architecture, and keeps it where it is within the bounds.
-    fn evaluate(&mut self, genome: Genome, evaluate: Evaluate<'_>) -> Result<()> {
-        let model = self.space.model(&genome);
+impl Judge<'_> {
+    /// An architecture, and what it costs.
+    fn cost(&mut self, genome: &Genome) -> Result<(Model, Prediction)> {
+        let model = self.space.model(genome);
         let cost = match self.record.get(&model) {
             Some(cost) => cost,
             None => {
-                let cost = evaluate(&model)?;
+                let cost = (self.evaluate)(&model)?;
                 self.record.add(&model, cost)?;
                 cost
             }
         };
         self.least = (self.least.0.min(cost.latency_ms), self.least.1.min(cost.peak_bytes));
-        if !self.plan.allows(&cost) {
-            return Ok(());
-        }
-        let evaluated = Evaluated::new(model, cost, self.plan);
-        let costs = evaluated.costs(self.plan);
-        self.candidates.push(Candidate { genome, costs });
-        self.evaluated.push(evaluated);
-        Ok(())
+        Ok((model, cost))
     }
 
     fn nothing_fits(&self, tried: usize) -> Error {

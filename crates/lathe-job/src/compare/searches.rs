@@ -1,11 +1,12 @@
-//! The hypervolumes of finished searches, over one and the same scale.
+//! The hypervolumes of finished searches, over one and the same scale, their frontiers recalibrated by the lower convex hull, as
+//! LTS's text says, and how far each is from that of all together.
 
 use crate::pareto::point_file;
 use crate::profiler::{Pace, Rounds, measure_models};
 use crate::{Context, Error, Result, Watch, input};
 use lathe_core::Model;
 use lathe_search::objective;
-use lathe_search::pareto::{REFERENCE, frontier, hypervolume, most_dominant, range, scale};
+use lathe_search::pareto::{REFERENCE, frontier, hypervolume, lower_hull, mean_distance, most_dominant, range, scale};
 use lathe_search::profile::Prediction;
 use lathe_search::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,11 @@ pub struct Compared {
     pub points: usize,
     /// What they dominate, each objective scaled to the range of all points.
     pub hypervolume: f64,
+    /// The values of the objectives of each point on the lower convex hull, the most quality last; for two or three objectives.
+    pub recalibrated: Option<Vec<Vec<f64>>>,
+    /// LTS's d_avg in quality, which is the first objective: the mean relative difference of its frontier from the lower convex
+    /// hull of quality and latency of all searches together, nearest in latency. None without an objective latency.
+    pub d_avg: Option<f64>,
 }
 
 /// Points to be measured together before they are compared.
@@ -79,12 +85,47 @@ pub fn run(
         let scaled: Vec<Vec<f64>> = points.iter().map(|point| scale(point, &low, &high)).collect();
         hypervolume(&scaled, &reference)
     };
-    let compared = folders.iter().zip(&costs).map(|(folder, points)| Compared {
+    let truth = truth(&searches, &costs);
+    let compared = folders.iter().zip(&searches).zip(&costs).map(|((folder, search), points)| Compared {
         folder: folder.display().to_string(),
         points: frontier(points).len(),
         hypervolume: volume(points),
+        recalibrated: recalibrated(search, points),
+        d_avg: truth.as_ref().and_then(|truth| {
+            let own: Vec<&Vec<f64>> = frontier(points).into_iter().map(|i| &search.frontier[i]).collect();
+            mean_distance(&pairs(&own, latency(search)?), truth)
+        }),
     });
     Ok(Comparison { searches: compared.collect() })
+}
+
+/// Where latency stands among the objectives, the first of which is quality.
+fn latency(search: &Ended) -> Option<usize> {
+    search.objectives.iter().position(|name| name == "latency").filter(|&at| at > 0)
+}
+
+/// Latency and quality of points.
+fn pairs(points: &[&Vec<f64>], latency: usize) -> Vec<(f64, f64)> {
+    points.iter().map(|values| (values[latency], values[0])).collect()
+}
+
+/// Latency and quality of the points on the lower convex hull of the two, of all searches together.
+fn truth(searches: &[Ended], costs: &[Vec<Vec<f64>>]) -> Option<Vec<(f64, f64)>> {
+    let at = latency(searches.first()?)?;
+    let costs: Vec<[f64; 2]> = costs.iter().flatten().map(|costs| [costs[0], costs[at]]).collect();
+    let values: Vec<&Vec<f64>> = searches.iter().flat_map(|search| &search.frontier).collect();
+    let hull: Vec<&Vec<f64>> = lower_hull(&costs).into_iter().map(|i| values[i]).collect();
+    Some(pairs(&hull, at))
+}
+
+/// What of a frontier is on its lower convex hull.
+fn recalibrated(search: &Ended, costs: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
+    if !(2..=3).contains(&search.objectives.len()) {
+        return None;
+    }
+    let mut hull = lower_hull(costs);
+    hull.sort_by(|&i, &j| costs[j][0].total_cmp(&costs[i][0]));
+    Some(hull.into_iter().map(|i| search.frontier[i].clone()).collect())
 }
 
 /// What a search left.

@@ -50,7 +50,7 @@ pub struct Request {
     pub searcher: String,
     /// Whether every candidate is measured whole instead of predicted.
     pub measure_all: bool,
-    /// Whether to keep only what of the frontier is on the lower convex hull.
+    /// Whether only what of the frontier is on the lower convex hull is kept, and gives parents to LTS's search.
     pub hull: bool,
     /// Whole models to fit the correction of sums to, where the table has none.
     pub models: u32,
@@ -128,7 +128,7 @@ impl Request {
         let wrong = || Error::setting("searcher", format!("`{}`", self.searcher), format!("one of {}", searchers()));
         Ok(SearchPlan {
             searcher: searchers::find(&self.searcher).ok_or_else(wrong)?,
-            sizes: Sizes { population: self.population as usize, ..Sizes::default() },
+            sizes: Sizes { population: self.population as usize, hull: self.hull, ..Sizes::default() },
             iterations: self.iterations,
             seed: self.seed,
             batch: self.workload.batch,
@@ -141,7 +141,7 @@ impl Request {
     /// What tells this search from others: a folder holds one.
     fn identity(&self, space: &Space) -> String {
         format!(
-            "predictions 3; {} threads; space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {}\n",
+            "predictions 3, searches 2; {} threads; space {} of {}; {:?}; {} {} {} {} {:?} {:?} {:?} {} {} {} {} {}\n",
             rayon::current_num_threads(),
             self.space,
             space.size(),
@@ -154,6 +154,7 @@ impl Request {
             self.max_latency_ms,
             self.max_memory_mb,
             self.measure_all,
+            self.hull,
             self.models,
             self.most_measured,
             self.no_measure

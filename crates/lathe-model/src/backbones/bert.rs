@@ -24,11 +24,13 @@ const EMBEDDING: EmbeddingStyle = EmbeddingStyle {
     plain: Some("bert.embeddings.word_embeddings.weight"),
     prefix: "bert.embeddings.word_embeddings",
     scaled: false,
+    projection: None,
 };
 const HEAD: HeadStyle = HeadStyle {
     plain_weight: "cls.predictions.decoder.weight",
     plain_bias: Some("cls.predictions.bias"),
     criterion: false,
+    projection: None,
 };
 
 #[rustfmt::skip]
@@ -109,7 +111,7 @@ impl BuildBackbone for Bert {
         format!("bert.encoder.layer.{number}")
     }
 
-    fn part_name(&self, role: Role, part: &str) -> String {
+    fn part_name(&self, _: &Frame, role: Role, part: &str) -> String {
         match (role, part) {
             (Role::MixesTokens, part) if part.ends_with(".norm") => "attention.output.LayerNorm",
             (_, part) if part.ends_with(".norm") => "output.LayerNorm",

@@ -24,8 +24,6 @@ pub(super) struct Gpt2 {
     pub activation: Activation,
     pub max_len: u32,
     pub base_widths: Option<BaseWidths>,
-    /// Of `transformers`; none where its models are not computed so.
-    pub model_types: &'static [&'static str],
     pub builder: &'static NetworkBuilder,
 }
 
@@ -36,13 +34,17 @@ pub(super) static GPT2: Gpt2 = Gpt2 {
     activation: Activation::GeluTanh,
     max_len: 1024,
     base_widths: Some(BaseWidths { d_model: 768, heads: 12, inner: 3072 }),
-    model_types: &["gpt2"],
     builder: &NetworkBuilder(&GPT2),
 };
 
-const EMBEDDING: EmbeddingStyle =
-    EmbeddingStyle { plain: Some("transformer.wte.weight"), prefix: "transformer.wte", scaled: false };
-const HEAD: HeadStyle = HeadStyle { plain_weight: "lm_head.weight", plain_bias: None, criterion: false };
+const EMBEDDING: EmbeddingStyle = EmbeddingStyle {
+    plain: Some("transformer.wte.weight"),
+    prefix: "transformer.wte",
+    scaled: false,
+    projection: None,
+};
+const HEAD: HeadStyle =
+    HeadStyle { plain_weight: "lm_head.weight", plain_bias: None, criterion: false, projection: None };
 
 /// The names of activations in `activation_function`; the first of a kind is the one that is written.
 pub(super) const ACTIVATIONS: &[(&str, Activation)] = &[
@@ -75,6 +77,10 @@ impl Backbone for Gpt2 {
         self.base_widths
     }
 
+    fn printed_widths(&self) -> Option<BaseWidths> {
+        self.base_widths.map(|widths| BaseWidths { d_model: 1024, ..widths })
+    }
+
     fn builder(&self) -> &'static dyn Any {
         self.builder
     }
@@ -85,7 +91,7 @@ impl BuildBackbone for Gpt2 {
         format!("transformer.h.{number}")
     }
 
-    fn part_name(&self, role: Role, part: &str) -> String {
+    fn part_name(&self, _: &Frame, role: Role, part: &str) -> String {
         match (role, part) {
             (Role::MixesTokens, part) if part.ends_with(".norm") => "ln_1",
             (_, part) if part.ends_with(".norm") => "ln_2",
@@ -127,7 +133,7 @@ impl BuildBackbone for Gpt2 {
     }
 
     fn model_types(&self) -> &'static [&'static str] {
-        self.model_types
+        &["gpt2"]
     }
 
     /// A GPT-2 has one dropout here: that of `resid_pdrop`.
@@ -163,7 +169,7 @@ impl BuildBackbone for Gpt2 {
         let layers = uniform(model)?;
         let plain = !embedding::adaptive(frame) && !embedding::projected(frame);
         let whole = layers.heads * layers.d_head == frame.d_model;
-        if self.model_types.is_empty() || !plain || frame.norm != NormPlace::Pre || !whole {
+        if !plain || frame.norm != NormPlace::Pre || !whole {
             return None;
         }
         let (activation, _) = ACTIVATIONS.iter().find(|(_, known)| *known == frame.activation)?;
@@ -193,8 +199,7 @@ impl BuildBackbone for Gpt2 {
     }
 
     fn gguf(&self) -> Option<&'static dyn GgufForm> {
-        let form: &'static dyn GgufForm = &super::gguf::gpt2::Gpt2;
-        (!self.model_types.is_empty()).then_some(form)
+        Some(&super::gguf::gpt2::Gpt2)
     }
 
     fn is_needless(&self, name: &str, frame: &Frame) -> bool {

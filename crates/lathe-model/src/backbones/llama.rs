@@ -21,9 +21,14 @@ use std::any::Any;
 
 pub(super) struct Llama;
 
-const EMBEDDING: EmbeddingStyle =
-    EmbeddingStyle { plain: Some("model.embed_tokens.weight"), prefix: "model.embed_tokens", scaled: false };
-const HEAD: HeadStyle = HeadStyle { plain_weight: "lm_head.weight", plain_bias: None, criterion: false };
+const EMBEDDING: EmbeddingStyle = EmbeddingStyle {
+    plain: Some("model.embed_tokens.weight"),
+    prefix: "model.embed_tokens",
+    scaled: false,
+    projection: None,
+};
+const HEAD: HeadStyle =
+    HeadStyle { plain_weight: "lm_head.weight", plain_bias: None, criterion: false, projection: None };
 
 /// The ways to stretch rotary positions beyond the length of training.
 const SCALINGS: &[&str] = &["none", "linear", "llama3"];
@@ -109,7 +114,7 @@ impl BuildBackbone for Llama {
         format!("model.layers.{number}")
     }
 
-    fn part_name(&self, role: Role, part: &str) -> String {
+    fn part_name(&self, _: &Frame, role: Role, part: &str) -> String {
         match (role, part) {
             (Role::MixesTokens, part) if part.ends_with(".norm") => "input_layernorm",
             (_, part) if part.ends_with(".norm") => "post_attention_layernorm",

@@ -15,4 +15,4 @@ use lathe_core::Backbone;
 
 /// Every backbone, in the order in which lists show them.
 pub const BACKBONES: &[&dyn Backbone] =
-    &[&transformer_xl::TransformerXl, &gpt2::GPT2, &opt::OPT, &llama::Llama, &bert::Bert];
+    &[&transformer_xl::TransformerXl, &gpt2::GPT2, &opt::Opt, &llama::Llama, &bert::Bert];

@@ -22,8 +22,9 @@ use std::any::Any;
 
 pub(super) struct TransformerXl;
 
-const EMBEDDING: EmbeddingStyle = EmbeddingStyle { plain: None, prefix: "transformer.word_emb", scaled: true };
-const HEAD: HeadStyle = HeadStyle { plain_weight: "", plain_bias: None, criterion: true };
+const EMBEDDING: EmbeddingStyle =
+    EmbeddingStyle { plain: None, prefix: "transformer.word_emb", scaled: true, projection: None };
+const HEAD: HeadStyle = HeadStyle { plain_weight: "", plain_bias: None, criterion: true, projection: None };
 
 impl Backbone for TransformerXl {
     fn key(&self) -> &'static str {
@@ -64,7 +65,7 @@ impl BuildBackbone for TransformerXl {
         format!("transformer.layers.{number}")
     }
 
-    fn part_name(&self, _: Role, part: &str) -> String {
+    fn part_name(&self, _: &Frame, _: Role, part: &str) -> String {
         match part {
             "attn.norm" => "dec_attn.layer_norm",
             "attn.qkv" => "dec_attn.qkv_net",

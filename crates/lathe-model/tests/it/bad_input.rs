@@ -236,11 +236,12 @@ fn huge_spaces_are_refused_quickly() {
 #[test]
 fn design_errors_name_what_was_given() {
     let error = |result: lathe_core::Result<String>| result.unwrap_err().to_string();
-    let scaled = |backbone: &str, layers| design::scaled(backbone, layers, &REGISTRY).map(|scaled| scaled.layers);
+    let scaled =
+        |backbone: &str, layers| design::scaled(backbone, layers, false, &REGISTRY).map(|scaled| scaled.layers);
     check(&error(scaled("gpt2", 1_000_000)), &["layers: found 1000000; expected 1 to 5000"]);
     check(&error(scaled("gpt2", 0)), &["layers: found 0"]);
     check(&error(scaled(&"x".repeat(10_000), 1)), &["backbone", "…", "transformer_xl, gpt2"]);
-    check(&error(design::par(10_001, 5.0)), &["blocks: found 10001; expected 1 to 10000"]);
+    check(&error(design::par(10_001, 5.0, None)), &["blocks: found 10001; expected 1 to 10000"]);
 }
 
 #[test]

@@ -146,6 +146,7 @@ fn missing_keys_have_the_defaults_of_transformers() {
 #[test]
 fn saved_folders_load_again() {
     let gpt2 = "backbone='gpt2'\nd_model=12\nvocab=17\nheads=3\nmax_len=9\n";
+    let opt = "backbone='opt'\nd_model=12\nvocab=17\nheads=3\nmax_len=9\n";
     let xl = "backbone='transformer_xl'\nd_model=12\nvocab=17\nheads=3\ntgt_len=4\nmem_len=5\n";
     for (start, rest, model_type) in [
         (gpt2, "layers='(sf)x2'\ninner=20\ndropout=0.1", "gpt2"),
@@ -163,7 +164,12 @@ fn saved_folders_load_again() {
         (xl, "layers='(sf)x2'\ncutoffs=[5,9]\nd_embed=8\ntie_projs=false\ntie_embeddings=false", "transfo-xl"),
         (xl, "layers='(sf)x2'\nactivation='gelu'", "lathe"),
         (xl, "layers='(sff)x2 m'", "lathe"),
-        ("backbone='opt'\nd_model=12\nvocab=17\nmax_len=9\n", "layers='(sf)x2'", "lathe"),
+        (opt, "layers='(sf)x2'", "lathe"),
+        (opt, "layers='(sf)x2'\nreference=true\ndropout=0.2", "opt"),
+        (opt, "layers='(s2 f8)x2'\nreference=true\nnorm='post'\ntie_embeddings=false\nactivation='gelu'", "opt"),
+        (opt, "layers='(sf)x2'\nreference=true\nd_embed=6\nnorm='post'", "opt"),
+        (opt, "layers='(sf)x2 f'\nreference=true", "lathe"),
+        (opt, "layers='(sf)x2'\nreference=true\nactivation='swiglu'", "lathe"),
     ] {
         let network = Network::new(crate::model(&format!("{start}{rest}")), 1).unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -69,7 +69,7 @@ fn whole_models() {
 #[test]
 fn design_rules_give_the_papers_stacks() {
     let print = |stack: String| notation::print(&notation::parse(&stack, &REGISTRY).unwrap());
-    assert_eq!(print(design::par(24, 5.0).unwrap()), "(sff)x5 (f)x9");
+    assert_eq!(print(design::par(24, 5.0, None).unwrap()), "(sff)x5 (f)x9");
     for (blocks, k, stack) in [
         (32, 6, "(s)x6 (sf)x10 (f)x6"),
         (36, 6, "(s)x6 (sf)x12 (f)x6"),
@@ -80,20 +80,36 @@ fn design_rules_give_the_papers_stacks() {
     ] {
         assert_eq!(print(design::sandwich(blocks, k).unwrap()), stack);
     }
-    assert_eq!(design::par(32, 5.0).unwrap().matches('s').count(), 6);
-    assert!(!design::par(32, 5.0).unwrap()[21..].contains('s'), "attention only in the first two thirds");
-    assert_eq!(design::par(3, 1.5).unwrap(), "ssf");
+    assert_eq!(design::par(32, 5.0, None).unwrap().matches('s').count(), 6);
+    assert!(!design::par(32, 5.0, None).unwrap()[21..].contains('s'), "attention only in the first two thirds");
+    assert_eq!(design::par(3, 1.5, None).unwrap(), "ssf");
+    // The shipped stacks are every so many places, as the paper's prints.
+    for (name, blocks, every) in [("par_24b", 24, 3), ("par_base", 32, 4), ("par_large", 36, 4)] {
+        let shipped = shipped::find(MODELS, name).unwrap().spec().unwrap().model(&REGISTRY).unwrap();
+        assert_eq!(print(design::par(blocks, 5.0, Some(every)).unwrap()), shipped.layers(), "{name}");
+    }
+    for (blocks, every) in [(24, 0), (24, 6), (24, usize::MAX)] {
+        let error = design::par(blocks, 5.0, Some(every)).unwrap_err().to_string();
+        assert!(error.contains("every: found") && error.contains("1 to 5"), "{error}");
+    }
+    assert_eq!(design::par(3, 3.0, Some(9)).unwrap(), "sff");
     for (blocks, p) in [(3, 1.0), (0, 5.0), (10_001, 5.0), (24, 0.0), (24, -1.0), (24, f64::NAN)] {
-        assert!(design::par(blocks, p).is_err(), "{blocks} {p}");
+        assert!(design::par(blocks, p, None).is_err(), "{blocks} {p}");
     }
     for (blocks, k) in [(3, 1), (4, 3), (0, 0), (10_002, 1)] {
         assert!(design::sandwich(blocks, k).is_err(), "{blocks} {k}");
     }
-    assert_eq!(design::scaled("gpt2", 3, &REGISTRY).unwrap().layers, "sfsfsf");
+    assert_eq!(design::scaled("gpt2", 3, false, &REGISTRY).unwrap().layers, "sfsfsf");
+    for (backbone, as_printed, widths) in
+        [("gpt2", false, [768, 12, 3072]), ("gpt2", true, [1024, 12, 3072]), ("transformer_xl", true, [512, 8, 2048])]
+    {
+        let found = design::scaled(backbone, 3, as_printed, &REGISTRY).unwrap();
+        assert_eq!([found.d_model, found.heads, found.inner], widths, "{backbone}");
+    }
     assert!(
-        design::scaled("gpt2", 0, &REGISTRY).is_err()
-            && design::scaled("gpt2", usize::MAX, &REGISTRY).is_err()
-            && design::scaled("bert", 1, &REGISTRY).is_err()
+        design::scaled("gpt2", 0, false, &REGISTRY).is_err()
+            && design::scaled("gpt2", usize::MAX, false, &REGISTRY).is_err()
+            && design::scaled("bert", 1, false, &REGISTRY).is_err()
     );
 }
 

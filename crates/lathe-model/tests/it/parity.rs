@@ -298,6 +298,7 @@ macro_rules! parity {
 
 parity! {
     gpt2_tanh gpt2_erf gpt2_relu gpt2_silu_untied gpt2_moe_top1 gpt2_moe_top2 gpt2_moe_renormalised gpt2_low_rank
+    opt_pre opt_post opt_350m opt_gelu_untied
     xl_post xl_pre xl_adaptive xl_adaptive_div1 xl_same_length xl_untied
     llama_plain llama_grouped llama_linear llama_scaled3 llama_wide_heads llama_bias llama_low_rank qwen2 qwen3;
     bert_masked bert_full bert_model bert_relu bert_tanh_left

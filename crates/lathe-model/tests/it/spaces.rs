@@ -1,7 +1,7 @@
 //! Spaces: exact sizes, distributions of samples, and nothing ever leaves a space.
 
-use lathe_core::Space;
 use lathe_core::space::{Genome, Sampling};
+use lathe_core::{NormPlace, Space};
 use lathe_model::REGISTRY;
 use lathe_model::shipped::{self, SPACES};
 use num_bigint::BigUint;
@@ -38,6 +38,8 @@ fn small() -> Space {
 #[test]
 fn sizes_are_exact() {
     assert_eq!(shipped("par").size(), BigUint::from(3u32).pow(32));
+    assert_eq!(shipped("par_pre").size(), shipped("par").size());
+    assert_eq!(["par", "par_pre"].map(|name| shipped(name).baseline.frame.norm), [NormPlace::Post, NormPlace::Pre]);
     assert_eq!(shipped("planer_wt103").size(), BigUint::from(8u32).pow(32));
     assert_eq!(shipped("planer_enwik8").size(), BigUint::from(8u32).pow(24));
     assert_eq!(shipped("planer_wt103_iso").size(), BigUint::from(7u32).pow(32));

@@ -28,6 +28,8 @@ pub struct Subject {
     pub decoder_params: u64,
     /// Of its training, where it was trained here.
     pub record: Option<Record>,
+    /// A device and milliseconds on it, where a table says them.
+    pub measured: Option<(String, f64)>,
 }
 
 /// What a proxy gave for all models of a table.
@@ -71,7 +73,7 @@ impl Subject {
     pub fn new(name: String, model: Model, quality: f64) -> Self {
         let counts = count(&model, &Setting::of(&model));
         let (total_params, decoder_params) = (counts.total_params(), counts.decoder_params());
-        Self { name, model, quality, total_params, decoder_params, record: None }
+        Self { name, model, quality, total_params, decoder_params, record: None, measured: None }
     }
 }
 

@@ -11,6 +11,7 @@
 //! | tgt_len, mem_len | for FLOPs |
 //! | params_total | total parameters |
 //! | valid_ppl | quality is minus this |
+//! | device, latency | may be missing: where the model was measured, and its milliseconds there |
 
 use super::Subject;
 use crate::{Error, Result};
@@ -96,8 +97,11 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn cell(&self, column: &str) -> &str {
-        let at = self.header.iter().position(|known| known == column).expect("every column was looked for");
-        &self.cells[at]
+        self.optional(column).expect("every column was looked for")
+    }
+
+    fn optional(&self, column: &str) -> Option<&str> {
+        Some(&self.cells[self.header.iter().position(|known| known == column)?])
     }
 
     fn wrong(&self, column: &str, found: &str, expected: &str) -> Error {
@@ -163,6 +167,10 @@ impl Row<'_> {
         let quality = -self.number("valid_ppl")?;
         let mut subject = Subject::new(self.cell("name").into(), self.model(registry)?, quality);
         subject.total_params = self.number("params_total")? as u64;
+        let filled = |column| self.optional(column).filter(|cell| !cell.is_empty());
+        if let (Some(device), Some(_)) = (filled("device"), filled("latency")) {
+            subject.measured = Some((device.into(), self.number("latency")?));
+        }
         Ok(subject)
     }
 }
@@ -199,6 +207,18 @@ mod tests {
         assert_eq!(tables[1].subjects[0].name, "M1, wide");
         let other = &tables[1].subjects[0].model.frame;
         assert_eq!((other.d_embed, other.cutoffs.as_slice()), (32, &[19997, 39997, 199_997][..]));
+    }
+
+    #[test]
+    fn devices_are_read_where_they_are_said() {
+        let rows = ["arm,2.5", ",3", "arm,", "arm,-1"]
+            .map(|cells| format!("{HEADER},device,latency\na,GPT2,M,1,64,-1,4,2,128,256,,32,32,9,80,,{cells}"));
+        let found =
+            rows.map(|text| parse(&text, "t.csv", &REGISTRY).map(|mut t| t.remove(0).subjects.remove(0).measured));
+        let [arm, without_device, without_latency, wrong] = found;
+        assert_eq!(arm.unwrap(), Some(("arm".to_string(), 2.5)));
+        assert_eq!((without_device.unwrap(), without_latency.unwrap()), (None, None));
+        assert!(wrong.unwrap_err().to_string().contains("row 2, column latency: found `-1`"));
     }
 
     #[test]

@@ -138,6 +138,21 @@ mod tests {
         assert_eq!(plan.temperature(19), 0.5);
     }
 
+    /// Iterations * batch * length / tokens of the text, and the printed annealing.
+    #[test]
+    fn presets_take_turns_as_often_as_the_papers_have_epochs() {
+        let (wikitext, enwik8) = (103_227_021.0, 90e6);
+        for (preset, epochs, annealing) in [
+            (Preset::Planer, 40_000.0 * 256.0 * 192.0 / wikitext, 0.6),
+            (Preset::PlanerEnwik8, 120_000.0 * 64.0 * 512.0 / enwik8, 0.7),
+            (Preset::Par, 40_000.0 * 128.0 * 192.0 / wikitext, 1.0),
+        ] {
+            let settings = SearchSettings::preset(preset, None);
+            assert!((f64::from(settings.rounds) - epochs).abs() < 1.0, "{preset:?}: {epochs}");
+            assert_eq!(settings.annealing, annealing, "{preset:?}");
+        }
+    }
+
     #[test]
     fn more_rounds_than_steps_are_as_many() {
         let plan = StepPlan::new(&SearchSettings { rounds: 100, arch_off: 1.0, ..settings() }, 3);

@@ -102,7 +102,7 @@ fn not_in_table(model: &Model) -> Error {
 }
 
 /// Minimises sum ((x w - y) / y)^2 + |scaled (w - prior)|^2.
-fn least_squares<const N: usize>(rows: &[([f64; N], f64)], prior: [f64; N]) -> [f64; N] {
+pub(crate) fn least_squares<const N: usize>(rows: &[([f64; N], f64)], prior: [f64; N]) -> [f64; N] {
     /// What a whole change of a correction by its own size costs, in squared relative errors.
     const PULL: f64 = 1e-3;
     let mut matrix = [[0.0; N]; N];

@@ -6,6 +6,7 @@ mod run;
 mod smooth;
 mod table;
 
+pub(crate) use calibrate::least_squares;
 pub use calibrate::{Calibration, Measured, Prediction, median};
 pub use machine::{Load, Machine, cpu};
 pub use run::{Limits, Noise, ProfileProgress, measure};

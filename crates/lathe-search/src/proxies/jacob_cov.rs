@@ -3,8 +3,14 @@
 //!
 //! J_n is the gradient of the output for sequence n with respect to its embedded tokens, T * D numbers; v are the
 //! eigenvalues of the correlation matrix of J_1 ... J_B. The score is -sum of log(v + k) + 1 / (v + k), k = 1e-5, largest
-//! where the sequences' gradients have nothing in common. The output is taken to be L: a sum of logits, as for images,
-//! says little of a large vocabulary whose rows average out.
+//! where the sequences' gradients have nothing in common.
+//!
+//! **What is differentiated** is L, the mean -log p of the targets. With respect to what: the embedded tokens as the
+//! embedding gives them (scaled and projected where it does that), before positions are added. Mellor et al. differentiate
+//! the sum of the logits; LTS's code adds a linear layer of random weights, from all logits to one number, and
+//! differentiates the sum of that over tokens. Both average out over a large vocabulary, and the second depends on the draw
+//! of a layer that no model has. For a transformer_xl, where time comes first, that code compares the T positions with
+//! each other and not the B sequences; here it is sequences for every backbone.
 
 use super::{Candidate, Needs, Proxy, Scored, matrix, probe};
 use crate::Result;

@@ -11,6 +11,7 @@ pub(crate) mod bottleneck_params;
 mod d_model;
 mod decoder_params;
 mod fisher;
+mod fisher_blocks;
 mod flops;
 mod grad_norm;
 mod grasp;
@@ -21,6 +22,7 @@ mod probe;
 mod relu_log_det;
 mod snip;
 mod synflow;
+mod synflow_norm_free;
 mod total_params;
 
 pub use partial_training::Record;
@@ -67,7 +69,9 @@ pub const PROXIES: &[&Proxy] = &[
     &snip::PROXY,
     &grasp::PROXY,
     &fisher::PROXY,
+    &fisher_blocks::PROXY,
     &synflow::PROXY,
+    &synflow_norm_free::PROXY,
     &jacob_cov::PROXY,
     &relu_log_det::PROXY,
     &partial_training::PROXY,

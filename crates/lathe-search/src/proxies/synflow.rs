@@ -1,27 +1,39 @@
 //! synflow: the strength of all paths through the network, without data (Tanaka et al., 2020, "Pruning neural networks
-//! without any data by iteratively conserving synaptic flow").
+//! without any data by iteratively conserving synaptic flow"), as the code of LTS computes it.
 //!
 //! With every parameter replaced by its absolute value, R is the sum of the logits for one segment whose embeddings are
-//! all 1; the score is the sum of | w dR/dw |, in f64. As in the LTS authors' code, norms and softmax stay in place,
-//! distances of a transformer_xl are all 1 too, and of an adaptive softmax the first cluster makes the logits.
+//! all 1, without memory; the score is the sum over weight matrices of | w dR/dw |, in f64.
+//!
+//! - **Norms and softmax stay in place** (in the authors' code handling LayerNorm is to be done). A LayerNorm takes from
+//!   its input what all channels have in common, and with it a vector of ones. [`super::synflow_norm_free`] leaves norms out.
+//! - **What enters a gpt2** is 1 + |p|, with p the table of learned positions: the authors replace embeddings of tokens by
+//!   ones, and the model adds its positions to them. After the first norm the ones are gone, so what R depends on is the
+//!   position table. Without norms it is the ones, by far.
+//! - **What enters a transformer_xl** is 1, and its relative positions are all 1 too.
+//! - Of an adaptive softmax, the first cluster and the rows that stand for the others make the logits.
 
 use super::{Candidate, Needs, Proxy, Scored, probe};
 use crate::Result;
 use lathe_core::Setting;
-use lathe_model::count;
+use lathe_model::{Composed, count};
 
 pub(super) const PROXY: Proxy = Proxy {
     name: "synflow",
     about: "sum of |w dR/dw| with weights |w| and an input of ones",
     needs: Needs::Data,
     output: true,
-    score,
+    score: |candidate| score(&PROXY, candidate, |composed| composed),
 };
 
-fn score(candidate: &Candidate<'_>) -> Result<Scored> {
-    let probe = candidate.probe(&PROXY)?;
+/// The score with the network in some form.
+pub(super) fn score(
+    proxy: &Proxy,
+    candidate: &Candidate<'_>,
+    form: for<'a> fn(Composed<'a>) -> Composed<'a>,
+) -> Result<Scored> {
+    let probe = candidate.probe(proxy)?;
     let network = probe.network(candidate)?;
-    let composed = probe::composed(&network)?;
+    let composed = form(probe::composed(&network)?);
     for (_, var) in composed.vars() {
         var.set(&var.abs()?)?;
     }

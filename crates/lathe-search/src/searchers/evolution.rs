@@ -1,9 +1,21 @@
-//! Algorithm 1 of LTS (Javaheripi et al., 2022): parents come from the frontier of all that was evaluated, those used
-//! less often before those used more, with weight 1 / (1 + scaled use); half of the children are mutants, half crossovers.
-//! A child that was seen before is drawn again.
+//! Algorithm 1 of LTS (Javaheripi et al., 2022), as its authors' code has it. Each iteration:
+//!
+//! 1. The frontier of all that was evaluated: what no other beats in every objective. A point that another equals in one
+//!    objective and beats in the rest stays, unlike in [`crate::pareto::frontier`]. With `hull` it is the lower convex hull
+//!    instead, as the paper's text says.
+//! 2. Parents (20 of a population of 100) are drawn from it with replacement, with weight 1 / (1 + scaled use): those used
+//!    less often before those used more.
+//! 3. Mutants (40) of a parent each: every gene is chosen anew with probability 0.3. Then crossovers (40) of two different
+//!    places among the parents: every gene from either. Both are drawn until there are so many that keep the bounds and
+//!    were never drawn before, with at most [`super::DRAWS`] times as many draws.
+//!
+//! In the authors' code, a child counts as seen from the next iteration on, so that two equal ones may be born in one; here
+//! every architecture is evaluated once. A gene that does not fit the others is drawn anew here (see
+//! [`lathe_core::Space::crossover`]), and their child rejected.
 
 use super::{Candidate, Novelty, Searcher, Sizes};
-use crate::pareto::frontier;
+use crate::Result;
+use crate::pareto::{lower_hull, unbeaten};
 use lathe_core::Genome;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -21,23 +33,38 @@ pub fn new(sizes: Sizes) -> Box<dyn Searcher> {
 }
 
 impl Searcher for Evolution {
-    fn propose(&mut self, evaluated: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Vec<Genome> {
+    fn propose(&mut self, evaluated: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Result<Vec<Genome>> {
         let costs: Vec<&[f64]> = evaluated.iter().map(|candidate| candidate.costs.as_slice()).collect();
-        let best: Vec<&Genome> = frontier(&costs).into_iter().map(|i| &evaluated[i].genome).collect();
+        let best = if self.sizes.hull { lower_hull(&costs) } else { unbeaten(&costs) };
+        let best: Vec<&Genome> = best.into_iter().map(|i| &evaluated[i].genome).collect();
         if best.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let uses: Vec<u32> = best.iter().map(|genome| self.used.get(*genome).copied().unwrap_or(0)).collect();
         let weights = weights(&uses);
         let parents: Vec<&Genome> = (0..self.sizes.parents()).map(|_| best[draw(&weights, rng)]).collect();
         parents.iter().for_each(|&parent| *self.used.entry(parent.clone()).or_default() += 1);
-        let any = |rng: &mut ChaCha8Rng| parents[rng.random_range(0..parents.len())];
         let children = self.sizes.children();
-        let mut found = Vec::new();
-        found.extend((0..children).filter_map(|_| new.draw(|space| space.mutate(any(rng), self.sizes.mutation, rng))));
-        found.extend((0..children).filter_map(|_| new.draw(|space| space.crossover(any(rng), any(rng), rng))));
-        found
+        let mut found = new.draw(children, |space| {
+            let parent = parents[rng.random_range(0..parents.len())];
+            space.mutate(parent, self.sizes.mutation, rng)
+        })?;
+        found.extend(new.draw(children, |space| {
+            let (mother, father) = two(parents.len(), rng);
+            space.crossover(parents[mother], parents[father], rng)
+        })?);
+        Ok(found)
     }
+}
+
+/// Two different places among so many; where there is one, that one twice.
+fn two(places: usize, rng: &mut ChaCha8Rng) -> (usize, usize) {
+    if places < 2 {
+        return (0, 0);
+    }
+    let first = rng.random_range(0..places);
+    let second = rng.random_range(0..places - 1);
+    (first, second + usize::from(second >= first))
 }
 
 /// 1 / (1 + use), with uses scaled to between 0 and 1.

@@ -5,6 +5,7 @@ mod evolution;
 mod nsga2;
 mod random;
 
+use crate::Result;
 use lathe_core::{Genome, Identify, Identity, Space};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
@@ -25,11 +26,13 @@ pub struct Sizes {
     pub population: usize,
     /// Chance of each gene to be chosen anew in a mutant.
     pub mutation: f64,
+    /// Whether the frontier that parents come from is the lower convex hull; for two or three objectives.
+    pub hull: bool,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { population: 100, mutation: 0.3 }
+        Self { population: 100, mutation: 0.3, hull: false }
     }
 }
 
@@ -47,34 +50,45 @@ impl Sizes {
 
 /// A way of searching.
 pub trait Searcher: Send {
-    /// The next architectures, all of them new, given all evaluated so far, in their order.
-    fn propose(&mut self, evaluated: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Vec<Genome>;
+    /// The next architectures, all of them new and within the bounds, given all evaluated so far, in their order.
+    fn propose(&mut self, evaluated: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Result<Vec<Genome>>;
 }
 
-/// A space, and what was proposed of it.
+/// A space, what was drawn of it, and what may be.
 pub struct Novelty<'a> {
     space: &'a Space,
-    seen: HashSet<Identity>,
+    seen: &'a mut HashSet<Identity>,
+    allows: &'a mut dyn FnMut(&Genome) -> Result<bool>,
 }
 
-/// The most draws to find an architecture that is new.
-const PATIENCE: usize = 20;
+/// How many times as many draws as are wanted are made at most. LTS draws until there are enough, which never ends where
+/// there are none.
+pub const DRAWS: usize = 20;
 
 impl<'a> Novelty<'a> {
-    /// A space of which nothing was proposed.
-    pub fn new(space: &'a Space) -> Self {
-        Self { space, seen: HashSet::new() }
+    /// A space, what was seen of it, and whether an architecture keeps the bounds.
+    pub fn new(
+        space: &'a Space,
+        seen: &'a mut HashSet<Identity>,
+        allows: &'a mut dyn FnMut(&Genome) -> Result<bool>,
+    ) -> Self {
+        Self { space, seen, allows }
     }
 
-    /// Draws until an architecture is new, which it then is no longer; `None` where many draws find none.
-    pub fn draw(&mut self, mut draw: impl FnMut(&Space) -> Genome) -> Option<Genome> {
-        let mut draws = (0..PATIENCE).map(|_| draw(self.space));
-        draws.find(|genome| self.seen.insert(self.space.model(genome).identity()))
-    }
-
-    /// How many were proposed.
-    pub fn count(&self) -> usize {
-        self.seen.len()
+    /// Draws until as many as wanted are new and within the bounds, or [`DRAWS`] times as many were drawn. What was drawn is
+    /// no longer new, also where it breaks a bound.
+    pub fn draw(&mut self, wanted: usize, mut draw: impl FnMut(&Space) -> Genome) -> Result<Vec<Genome>> {
+        let mut found = Vec::new();
+        for _ in 0..DRAWS * wanted {
+            if found.len() == wanted {
+                break;
+            }
+            let genome = draw(self.space);
+            if self.seen.insert(self.space.model(&genome).identity()) && (self.allows)(&genome)? {
+                found.push(genome);
+            }
+        }
+        Ok(found)
     }
 }
 

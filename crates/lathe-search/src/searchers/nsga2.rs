@@ -2,6 +2,7 @@
 //! population; parents win binary tournaments in it; a child is a crossover that is then mutated.
 
 use super::{Candidate, Novelty, Searcher, Sizes};
+use crate::Result;
 use crate::pareto::{range, ranks, scale};
 use lathe_core::{Genome, Space};
 use rand::RngExt;
@@ -15,24 +16,24 @@ pub fn new(sizes: Sizes) -> Box<dyn Searcher> {
 }
 
 impl Searcher for Nsga2 {
-    fn propose(&mut self, evaluated: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Vec<Genome> {
+    fn propose(&mut self, evaluated: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Result<Vec<Genome>> {
         let costs: Vec<&[f64]> = evaluated.iter().map(|candidate| candidate.costs.as_slice()).collect();
         let population = survivors(&costs, self.0.population);
         if population.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         // The population is in order of preference, so the earlier of two wins.
         let winner = |rng: &mut ChaCha8Rng| {
             let pick = |rng: &mut ChaCha8Rng| rng.random_range(0..population.len());
             &evaluated[population[pick(rng).min(pick(rng))]].genome
         };
-        let mut child = |space: &Space| {
+        let child = |space: &Space| {
             let (mother, father) = (winner(rng), winner(rng));
             let child = space.crossover(mother, father, rng);
             // About one gene in three of LTS's mutants changes; after a crossover a third of that is enough.
             space.mutate(&child, self.0.mutation / 3.0, rng)
         };
-        (0..2 * self.0.children()).filter_map(|_| new.draw(&mut child)).collect()
+        new.draw(2 * self.0.children(), child)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Random search: the baseline that every searcher has to beat.
 
 use super::{Candidate, Novelty, Searcher, Sizes};
+use crate::Result;
 use lathe_core::{Genome, Sampling};
 use rand_chacha::ChaCha8Rng;
 
@@ -12,7 +13,7 @@ pub fn new(sizes: Sizes) -> Box<dyn Searcher> {
 }
 
 impl Searcher for Random {
-    fn propose(&mut self, _: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Vec<Genome> {
-        (0..2 * self.0.children()).filter_map(|_| new.draw(|space| space.sample(Sampling::Choices, rng))).collect()
+    fn propose(&mut self, _: &[Candidate], new: &mut Novelty<'_>, rng: &mut ChaCha8Rng) -> Result<Vec<Genome>> {
+        new.draw(2 * self.0.children(), |space| space.sample(Sampling::Choices, rng))
     }
 }

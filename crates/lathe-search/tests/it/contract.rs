@@ -1,6 +1,6 @@
 //! What every searcher and every proxy has to fulfil, over the registries: a new entry is tried by all of it.
 
-use lathe_core::{Model, Sampling, Space, Spec};
+use lathe_core::{Genome, Model, Sampling, Space, Spec};
 use lathe_model::{REGISTRY, count};
 use lathe_search::audit::random_tokens;
 use lathe_search::proxies::{Candidate as Scoring, Needs, PROXIES, Scored};
@@ -24,25 +24,29 @@ fn costs(model: &Model) -> Vec<f64> {
 }
 
 #[test]
-fn searchers_propose_what_is_new_and_the_same_with_the_same_seed() {
+fn searchers_propose_what_is_new_and_allowed_and_the_same_with_the_same_seed() {
     for backbone in REGISTRY.backbones {
         let space = space(backbone.key());
+        let bound = 0.7 * costs(&space.baseline)[1];
         for entry in SEARCHERS {
             let run = |seed: u64| -> Vec<String> {
-                let mut searcher = (entry.new)(Sizes { population: 10, mutation: 0.3 });
-                let (mut new, mut rng) = (Novelty::new(&space), ChaCha8Rng::seed_from_u64(seed));
+                let mut searcher = (entry.new)(Sizes { population: 10, ..Sizes::default() });
+                let (mut seen, mut rng) = (HashSet::new(), ChaCha8Rng::seed_from_u64(seed));
+                let within = |genome: &Genome| costs(&space.model(genome))[1] < bound;
+                let mut allows = |genome: &Genome| Ok(within(genome));
                 let mut evaluated: Vec<Candidate> = Vec::new();
                 for round in 0..6 {
+                    let mut new = Novelty::new(&space, &mut seen, &mut allows);
                     let proposed = match round {
                         // Every search begins with random architectures.
-                        0 => (0..10)
-                            .filter_map(|_| new.draw(|space| space.sample(Sampling::Choices, &mut rng)))
-                            .collect(),
+                        0 => new.draw(10, |space| space.sample(Sampling::Choices, &mut rng)),
                         _ => searcher.propose(&evaluated, &mut new, &mut rng),
                     };
+                    let proposed = proposed.unwrap();
                     assert!(!proposed.is_empty(), "{}: nothing in round {round}", entry.name);
                     for genome in proposed {
                         let model = space.model(&genome);
+                        assert!(within(&genome), "{}: {} breaks the bound", entry.name, model.layers());
                         assert!(space.contains(&model), "{}: {} is outside", entry.name, model.layers());
                         evaluated.push(Candidate { genome, costs: costs(&model) });
                     }

@@ -1,5 +1,6 @@
-//! Integration tests of proxies and of differentiable searches.
+//! Integration tests of proxies, of LTS's search and of differentiable searches.
 
 mod contract;
 mod differentiable;
+mod evolution;
 mod proxies;

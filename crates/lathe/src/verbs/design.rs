@@ -15,6 +15,7 @@ use serde::Serialize;
     after_help = "\
 Examples:
   lathe design par --blocks 24 --p 5         # (sff)x5 (f)x9
+  lathe design par --blocks 32 --p 5 --every 4   # (sfff)x6 (f)x8, par_base
   lathe design sandwich --blocks 32 --k 6    # (s)x6 (sf)x10 (f)x6
   lathe design scaled --backbone gpt2 --layers 4"
 )]
@@ -33,6 +34,9 @@ enum Rule {
         /// Blocks per attention block
         #[arg(long, default_value_t = 5.0)]
         p: f64,
+        /// Attention at every N-th place, as in the stacks that the paper prints (par_base: 4) [default: evenly over two thirds]
+        #[arg(long, value_name = "N")]
+        every: Option<usize>,
     },
     /// Sandwich: k attention blocks, interleaved blocks, k feed-forward blocks
     Sandwich {
@@ -51,6 +55,9 @@ enum Rule {
         /// Layers, of an attention and a feed-forward block each
         #[arg(long)]
         layers: usize,
+        /// The widths that LTS prints: its GPT-2 is 1024 wide, with 12 heads
+        #[arg(long)]
+        as_printed: bool,
     },
 }
 
@@ -71,10 +78,11 @@ struct Widths {
 impl Action for Design {
     fn run(self, json: bool) -> Result<()> {
         let (stack, widths) = match self.rule {
-            Rule::Par { blocks, p } => (design::par(blocks, p)?, None),
+            Rule::Par { blocks, p, every } => (design::par(blocks, p, every)?, None),
             Rule::Sandwich { blocks, k } => (design::sandwich(blocks, k)?, None),
-            Rule::Scaled { backbone, layers } => {
-                let design::Scaled { layers, d_model, heads, inner } = design::scaled(&backbone, layers, &REGISTRY)?;
+            Rule::Scaled { backbone, layers, as_printed } => {
+                let design::Scaled { layers, d_model, heads, inner } =
+                    design::scaled(&backbone, layers, as_printed, &REGISTRY)?;
                 (layers, Some(Widths { d_model, heads, inner }))
             }
         };

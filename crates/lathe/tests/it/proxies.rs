@@ -172,8 +172,8 @@ fn a_space_is_sampled_trained_and_audited() {
     let names: Vec<&str> =
         found["tables"][0]["proxies"].as_array().unwrap().iter().map(|proxy| proxy["name"].as_str().unwrap()).collect();
     let expected = "decoder_params total_params flops d_model bottleneck_params grad_norm grad_norm:output snip snip:output \
-                    grasp grasp:output fisher synflow synflow:output jacob_cov relu_log_det partial_training:25 \
-                    partial_training:50 partial_training:75";
+                    grasp grasp:output fisher fisher_blocks synflow synflow:output synflow_norm_free \
+                    synflow_norm_free:output jacob_cov relu_log_det partial_training:25 partial_training:50 partial_training:75";
     assert_eq!(names.join(" "), expected);
     for proxy in found["tables"][0]["proxies"].as_array().unwrap() {
         assert!(proxy["spearman"].is_f64(), "{proxy}");

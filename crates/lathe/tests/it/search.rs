@@ -219,10 +219,45 @@ fn every_searcher_searches_and_frontiers_compare() {
     for one in [compared, measured].iter().flat_map(|document| document["searches"].as_array().expect("a list")) {
         let volume = one["hypervolume"].as_f64().expect("a number");
         assert!(volume > 0.0 && volume <= 1.1f64.powi(3), "{volume}");
+        let recalibrated = one["recalibrated"].as_array().expect("a list").len() as u64;
+        assert!(recalibrated > 0 && Some(recalibrated) <= one["points"].as_u64(), "{one}");
+        assert!(one["d_avg"].as_f64().expect("a number") >= 0.0, "{one}");
     }
     let (code, error) = fails(&["search", "compare", &place.path("none")]);
     assert!(code == 2 && error.contains("expected a search that has ended"), "{error}");
     assert!(text(&["search", "compare", &folders[0]]).contains("hypervolume"));
+}
+
+#[test]
+fn tables_tell_the_price_of_the_wrong_device() {
+    let place = Place::new();
+    let header = "table,backbone,name,n_layer,d_model,d_embed,div_val,n_head,d_inner,n_token,cutoffs,tgt_len,mem_len,\
+                  params_total,valid_ppl,device,latency";
+    // Here time grows with the width, there with the layers: 4 and 1 for 4 layers of 64, 2 and 4 for one of 256.
+    let row = |name: &str, layers: usize, inner: u32, ppl: f64, device: &str, ms: f64| {
+        let list = |item: u32| vec![item.to_string(); layers].join(" ");
+        format!("t,GPT2,{name},{layers},64,,1,{},{},50,,16,16,9,{ppl},{device},{ms}", list(2), list(inner))
+    };
+    let of = |device: &str, ms: [f64; 3]| {
+        let rows = [row("deep", 4, 64, 30.0, device, ms[0]), row("wide", 1, 256, 30.0, device, ms[1])];
+        let rows = [rows.to_vec(), vec![row("small", 1, 64, 50.0, device, ms[2])]].concat();
+        let path = place.path(&format!("{device}.csv"));
+        std::fs::write(&path, format!("{header}\n{}\n", rows.join("\n"))).expect("a file");
+        path
+    };
+    let (a, b) = (of("a", [4.0, 2.0, 1.0]), of("b", [1.0, 4.0, 0.5]));
+    let found = json(&["search", "compare", "--tables", &a, "--tables", &b]);
+    let prices = found["prices"].as_array().expect("a list");
+    let more: Vec<f64> = prices.iter().filter_map(|price| price["more"].as_f64()).collect();
+    // b's frontier (deep, small) on a: 4 / 2 and 1 / 1; a's (wide, small) on b: 4 / 1 and 1 / 1.
+    assert_eq!(more, [0.5, 1.5], "{found}");
+    assert_eq!((&prices[0]["from"], &prices[0]["to"]), (&"b".into(), &"a".into()));
+    assert_eq!(found["devices"][0]["recalibrated"], serde_json::json!(["small", "wide"]));
+    assert!(text(&["search", "compare", "--tables", &a, "--tables", &b]).contains("150.0 %"));
+    let (code, error) = fails(&["search", "compare", "--tables", &place.path("none.csv")]);
+    assert!(code != 0 && error.contains("none.csv"), "{error}");
+    let (code, _) = fails(&["search", "compare"]);
+    assert_eq!(code, 2);
 }
 
 #[test]

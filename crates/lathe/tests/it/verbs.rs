@@ -72,6 +72,10 @@ fn design_prints_the_papers_stacks() {
     assert_eq!(json(&["design", "sandwich", "--blocks", "32", "--k", "6"])["layers"], "(s)x6 (sf)x10 (f)x6");
     let scaled = json(&["design", "scaled", "--backbone", "transformer_xl", "--layers", "4"]);
     assert_eq!(scaled, serde_json::json!({"layers": "(sf)x4", "d_model": 512, "heads": 8, "inner": 2048}));
+    let scaled = json(&["design", "scaled", "--backbone", "gpt2", "--layers", "4", "--as-printed"]);
+    assert_eq!(scaled, serde_json::json!({"layers": "(sf)x4", "d_model": 1024, "heads": 12, "inner": 3072}));
+    let base = json(&["design", "par", "--blocks", "32", "--p", "5", "--every", "4"]);
+    assert_eq!(base["layers"], "(sfff)x6 (f)x8");
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl OptimizeJob {
         let limit = sum(&self.model(&chosen.layers)?);
         let n = self.baseline.blocks.len();
         let mut rivals: Vec<_> = chosen.race.iter().map(|one| (one.name.clone(), one.layers.clone())).collect();
-        if let Ok(layers) = design::par(n, 5.0) {
+        if let Ok(layers) = design::par(n, 5.0, None) {
             rivals.push(("par".to_string(), layers));
         }
         if let Ok(layers) = design::sandwich(n, n / 6) {

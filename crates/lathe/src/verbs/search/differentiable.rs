@@ -42,7 +42,7 @@ pub struct Differentiable {
     /// Most peak memory of the architecture, as a share of the baseline's, in place of latency
     #[arg(long, value_name = "R", conflicts_with_all = ["target_latency", "target_latency_us"])]
     target_memory: Option<f64>,
-    /// Whose protocol: planer (latency loss, hard samples for weights) or par (cross-entropy only, mixtures)
+    /// Whose protocol: planer or planer-enwik8 (latency loss, hard samples for weights), par (cross-entropy only, mixtures)
     #[arg(long, value_enum, default_value = "planer")]
     preset: PresetName,
     /// Latencies of blocks, as `lathe profile --out` writes them [default: this machine's profile]
@@ -57,7 +57,7 @@ pub struct Differentiable {
     /// Tokens of a measured pass [default: tgt_len]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     measure_seq: Option<u32>,
-    /// Turns of weights and architecture [default: 20]
+    /// Turns of weights and architecture [default: planer 20, planer-enwik8 44, par 10]
     #[arg(long, help_heading = PROTOCOL)]
     rounds: Option<u32>,
     /// Architecture steps as a share of weight steps [default: 0.2]
@@ -84,7 +84,7 @@ pub struct Differentiable {
     /// Temperature to begin with [default: planer 5, par 1]
     #[arg(long, help_heading = PROTOCOL)]
     temperature: Option<f64>,
-    /// Factor of the temperature per round [default: planer 0.6, par 1]
+    /// Factor of the temperature per round [default: planer 0.6, planer-enwik8 0.7, par 1]
     #[arg(long, help_heading = PROTOCOL)]
     annealing: Option<f64>,
     /// Least temperature [default: 0.5]
@@ -108,6 +108,8 @@ const PROTOCOL: &str = "Protocol (over the preset's)";
 #[derive(Clone, Copy, ValueEnum)]
 enum PresetName {
     Planer,
+    /// PLANER's on enwik8: 44 rounds, annealing 0.7
+    PlanerEnwik8,
     Par,
     /// Ours: PLANER's with what goes wrong from trained weights mended
     Mended,
@@ -218,6 +220,7 @@ impl Differentiable {
     fn settings(&self) -> SearchSettings {
         let preset = match self.preset {
             PresetName::Planer => Preset::Planer,
+            PresetName::PlanerEnwik8 => Preset::PlanerEnwik8,
             PresetName::Par => Preset::Par,
             PresetName::Mended => Preset::Mended,
         };

@@ -52,7 +52,7 @@ pub struct Pareto {
     /// Measure every candidate whole instead of predicting it
     #[arg(long)]
     measure_all: bool,
-    /// Keep only what of the frontier is on the lower convex hull, as the paper's text says
+    /// Keep only what of the frontier is on the lower convex hull, as the paper's text says; lts takes its parents from there, too
     #[arg(long)]
     hull: bool,
     /// Whole models to fit the correction of the blocks' sum to, where --table has none
