@@ -206,7 +206,7 @@ impl BuildBackbone for Bart {
 
     fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top {
         let head = TokenHead::new(frame, (stem.tables(), &EMBEDDING), &HEAD, builder);
-        Top { norm: None, dropout: false, head: Some(Box::new(head)), pooler: None }
+        Top { head: Some(Box::new(head)), ..Top::NONE }
     }
 
     fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost {

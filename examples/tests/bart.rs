@@ -92,7 +92,8 @@ fn a_text_is_told_from_what_was_before() {
     std::fs::write(&file, "the fish swim south, the birds fly north").unwrap(); // 40 bytes: 35 to tell
     let (name, to) = (file.to_str().unwrap(), dir.path().join("tokens"));
     let tokens = encode_source(name, &Tokenizer::Bytes, &to, &|_, _, _| {}).unwrap();
-    let found = PrefixLm.evaluate(&network, &tokens, &Options::new(&Tokenizer::Bytes), &mut |_, _| ()).unwrap();
+    let found =
+        PrefixLm.evaluate(&network, &tokens.clone().into(), &Options::new(&Tokenizer::Bytes), &mut |_, _| ()).unwrap();
     assert_eq!(found.tokens, 35);
     let text: Vec<u32> = std::fs::read(&file).unwrap().into_iter().map(u32::from).collect();
     let window = Options::new(&Tokenizer::Bytes).window_of(&network.model.frame);

@@ -122,6 +122,7 @@ impl Identify for Value {
             Self::Flag(flag) => Canonical::Flag(*flag),
             Self::Word(word) => Canonical::Word(word.clone()),
             Self::Ints(list) => Canonical::List(list.iter().map(|&number| Canonical::Int(number.into())).collect()),
+            Self::Words(list) => Canonical::List(list.iter().cloned().map(Canonical::Word).collect()),
         }
     }
 }

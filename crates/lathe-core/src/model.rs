@@ -85,6 +85,8 @@ pub enum KeyKind {
     Word,
     /// A list of whole numbers.
     Ints(u32, u32),
+    /// A list of words.
+    Words,
 }
 
 /// A key of the model file. Files, flags, spaces and their help all derive from the table [`KEYS`].
@@ -145,6 +147,7 @@ pub enum Value {
     Flag(bool),
     Word(String),
     Ints(Vec<u32>),
+    Words(Vec<String>),
 }
 
 impl std::fmt::Display for Value {
@@ -155,6 +158,14 @@ impl std::fmt::Display for Value {
             Self::Flag(b) => write!(f, "{b}"),
             Self::Word(w) => write_quoted(f, w),
             Self::Ints(list) => write!(f, "{list:?}"),
+            Self::Words(list) => {
+                f.write_char('[')?;
+                for (i, word) in list.iter().enumerate() {
+                    f.write_str(if i > 0 { ", " } else { "" })?;
+                    write_quoted(f, word)?;
+                }
+                f.write_char(']')
+            }
         }
     }
 }
@@ -186,6 +197,10 @@ impl Key {
                 let expected = format!("a list of whole numbers from {min} to {max}");
                 Value::Ints(field.list(&expected)?.iter().map(|f| f.int(min, max)).collect::<Result<_>>()?)
             }
+            KeyKind::Words => {
+                let words = field.list("a list of words")?;
+                Value::Words(words.iter().map(|f| Ok(f.text()?.to_string())).collect::<Result<_>>()?)
+            }
         })
     }
 
@@ -201,6 +216,10 @@ impl Key {
             KeyKind::Ints(min, max) => {
                 let items = text.trim_matches(['[', ']']).split(',').filter(|item| !item.trim().is_empty());
                 Value::Ints(items.map(|item| int(item, min, max)).collect::<Result<_>>()?)
+            }
+            KeyKind::Words => {
+                let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                Value::Words(words.map(String::from).collect())
             }
         })
     }
@@ -480,6 +499,14 @@ impl Frame {
         match self.own.get(name) {
             Some(Value::Word(word)) => Some(word),
             _ => None,
+        }
+    }
+
+    /// The words of a key that only some backbones have; none where they have it not.
+    pub fn words(&self, name: &str) -> &[String] {
+        match self.own.get(name) {
+            Some(Value::Words(words)) => words,
+            _ => &[],
         }
     }
 

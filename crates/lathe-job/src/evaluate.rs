@@ -5,14 +5,18 @@ use lathe_core::model::{MAX_LEN, key};
 use lathe_core::{Model, Registry};
 use lathe_model::{Network, Precision, folder};
 use lathe_train::against::{Against, Shared, Truth};
-use lathe_train::data::{self, Documents, Source, Tokenizer};
+use lathe_train::data::{self, Data, Documents, Source, Tokenizer};
 use lathe_train::divergence::Divergence;
 use lathe_train::evaluate::{Evaluation, Onlooker, Options, evaluate_documents};
+use lathe_train::examples::benchmarks;
+use lathe_train::examples::open::Wanted;
 use lathe_train::tasks::{self, Task};
 use lathe_train::texts::language_of;
 use serde::Serialize;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What to evaluate, and on what.
 #[derive(Debug, Clone, Default)]
@@ -33,8 +37,12 @@ pub struct Request {
     pub clamp_len: Option<u32>,
     /// Precision of products.
     pub precision: Precision,
-    /// What to evaluate for; empty for what the model is for.
+    /// What to evaluate for, a task or a benchmark; empty for what the model is for.
     pub task: String,
+    /// Of examples: the columns of texts and label, where they are not the usual ones.
+    pub columns: String,
+    /// Of embeddings: what they are, where it is not what the model says.
+    pub pooling: Option<String>,
     /// Whether documents are scored one by one, each from its own beginning.
     pub documents: bool,
     /// Another model folder, whose predictions these are compared with.
@@ -50,6 +58,62 @@ pub struct Outcome {
     /// KL(p || q) of p, the other model's, and q, this one's, where there is another.
     #[serde(flatten)]
     pub divergence: Option<Divergence>,
+    /// Of a benchmark with several files, the evaluation of each; the metrics above are their means.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<OfFile>,
+}
+
+/// How well several models do on a suite of benchmarks.
+#[derive(Debug, Clone, Serialize)]
+pub struct Suite {
+    /// The mean score of those that there are.
+    pub score: f64,
+    /// Each of them.
+    pub tasks: BTreeMap<&'static str, Outcome>,
+    /// Those of which there is no model.
+    pub missing: Vec<&'static str>,
+}
+
+/// Evaluates a folder of model folders on GLUE or SuperGLUE: one for each benchmark, called as the folder of its files.
+/// `None` where the task of the request is no suite.
+pub fn suite(registry: &Registry, request: &Request, watch: Watch<'_>) -> Result<Option<Suite>> {
+    let benchmarks = benchmarks::suite(&request.task);
+    if benchmarks.is_empty() {
+        return Ok(None);
+    }
+    let mut suite = Suite { score: 0.0, tasks: BTreeMap::new(), missing: Vec::new() };
+    for benchmark in benchmarks {
+        let folder = request.folder.join(benchmark.folder);
+        if !folder::is_model_folder(&folder) {
+            suite.missing.push(benchmark.name);
+            continue;
+        }
+        let data = Path::new(&request.data).join(benchmark.folder).display().to_string();
+        let own = Request { folder, data, task: benchmark.name.into(), ..request.clone() };
+        let found = run(registry, &own, &mut *watch)?;
+        suite.score += found.evaluation.scores.get("score").copied().unwrap_or(f64::NAN);
+        suite.tasks.insert(benchmark.name, found);
+    }
+    if suite.tasks.is_empty() {
+        let expected = format!("model folders such as {}", suite.missing.join(", "));
+        return Err(Error::data(
+            request.folder.display(),
+            "none of a benchmark",
+            expected.replace(&format!("{}:", request.task), ""),
+        ));
+    }
+    suite.score /= suite.tasks.len() as f64;
+    Ok(Some(suite))
+}
+
+/// How well a model does on a file.
+#[derive(Debug, Clone, Serialize)]
+pub struct OfFile {
+    /// Which.
+    pub file: String,
+    /// How well.
+    #[serde(flatten)]
+    pub evaluation: Evaluation,
 }
 
 /// Evaluates a model folder.
@@ -60,7 +124,11 @@ pub fn run(registry: &Registry, request: &Request, watch: Watch<'_>) -> Result<O
     let request = &Request { folder: input::model_folder(&request.folder)?, ..request.clone() };
     let subject = Subject::load(registry, request)?;
     let Some(folder) = &request.against else {
-        return Ok(Outcome { evaluation: subject.evaluate(request, None, watch)?, divergence: None });
+        if let Some(task) = subject.task.of_examples() {
+            return subject.examples(task.key(), request, watch);
+        }
+        let evaluation = subject.evaluate(request, None, watch)?;
+        return Ok(Outcome { evaluation, divergence: None, files: Vec::new() });
     };
     // Windows are those of the model that is evaluated.
     let other = Request { folder: input::model_folder(folder)?, context: 0, window: None, ..request.clone() };
@@ -75,7 +143,7 @@ pub fn run(registry: &Registry, request: &Request, watch: Watch<'_>) -> Result<O
         let expected = "a task whose predictions are tokens";
         return Err(Error::setting("against", format_args!("nothing of {}", subject.task.key()), expected));
     };
-    Ok(Outcome { evaluation, divergence: Some(divergence) })
+    Ok(Outcome { evaluation, divergence: Some(divergence), files: Vec::new() })
 }
 
 /// What two models share, where the other can read whatever the first one's tokenizer gives.
@@ -135,11 +203,37 @@ impl Subject {
         let (context, window) = (request.context as usize, request.window.unwrap_or(0) as usize);
         let options =
             Options { context, window, language: language.as_ref(), onlooker, ..Options::new(&self.tokenizer) };
-        let evaluation = self.task.evaluate(&self.network, &tokens, &options, &mut |done, total| {
+        let evaluation = self.task.evaluate(&self.network, &tokens.into(), &options, &mut |done, total| {
             watch.borrow_mut()(Event::Steps { what: "evaluating", note: "", done, total });
         })?;
         watch.borrow_mut()(Event::Done);
         Ok(evaluation)
+    }
+
+    /// Judges predictions of examples, those of each file by themselves.
+    fn examples(&self, task: &'static str, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
+        let name = if request.task.is_empty() { task } else { request.task.as_str() };
+        let wanted = Wanted { task: name, columns: &request.columns, labelled: true };
+        let mut files = Vec::new();
+        for path in wanted.judged(Path::new(&request.data))? {
+            let examples = wanted.read(&path, &mut |warning| watch(Event::Warning(warning)))?;
+            if examples.examples.is_empty() {
+                return Err(Error::data(path.display(), "no examples", "at least one"));
+            }
+            let window = request.window.unwrap_or(0) as usize;
+            let options = Options { window, ..Options::new(&self.tokenizer) };
+            let data = Data::Examples(Arc::new(examples));
+            let evaluation = self.task.evaluate(&self.network, &data, &options, &mut |done, total| {
+                watch(Event::Steps { what: "evaluating", note: "", done, total });
+            })?;
+            watch(Event::Done);
+            if let Some(note) = &evaluation.note {
+                watch(Event::Warning(note.clone()));
+            }
+            files.push(OfFile { file: path.display().to_string(), evaluation });
+        }
+        let evaluation = mean(&files);
+        Ok(Outcome { evaluation, divergence: None, files: if files.len() > 1 { files } else { Vec::new() } })
     }
 
     /// Scores documents one by one.
@@ -162,6 +256,24 @@ impl Subject {
     }
 }
 
+/// The mean metrics of files.
+fn mean(files: &[OfFile]) -> Evaluation {
+    let of = |value: &dyn Fn(&Evaluation) -> Option<f64>| -> Option<f64> {
+        let values: Vec<f64> = files.iter().filter_map(|file| value(&file.evaluation)).collect();
+        (values.len() == files.len()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let names = files.first().into_iter().flat_map(|file| file.evaluation.scores.keys());
+    let score = |name: &String| Some((name.clone(), of(&|evaluation| evaluation.scores.get(name).copied())?));
+    Evaluation {
+        loss: of(&|evaluation| Some(evaluation.loss)).unwrap_or(f64::NAN),
+        tokens: files.iter().map(|file| file.evaluation.tokens).sum(),
+        examples: files.iter().map(|file| file.evaluation.examples).sum(),
+        accuracy: of(&|evaluation| evaluation.accuracy),
+        scores: names.filter_map(score).collect(),
+        ..Evaluation::NONE
+    }
+}
+
 impl Request {
     /// The model with the lengths of the evaluation.
     fn model(&self, registry: &Registry) -> Result<Model> {
@@ -173,6 +285,7 @@ impl Request {
                 spec.set(key, key.parse(&value.to_string())?);
             }
         }
+        input::set_pooling(&mut spec, self.pooling.as_deref(), registry)?;
         let model = spec.model(registry)?;
         let frame = &model.frame;
         if frame.has_memory() {

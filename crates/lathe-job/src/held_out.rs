@@ -78,7 +78,7 @@ impl HeldOut {
         let evaluation = match &self.judged {
             Judged::Text(tokens, _) => {
                 let options = Options { limit, ..Options::new(&self.tokenizer) };
-                tasks::find("", &network.model)?.evaluate(network, tokens, &options, &mut told)?
+                tasks::find("", &network.model)?.evaluate(network, &tokens.clone().into(), &options, &mut told)?
             }
             Judged::Documents(documents) => {
                 let total = documents.len() as u64;

@@ -2,6 +2,7 @@
 
 use crate::store::cache_folder;
 use crate::{At, Error, Result, identity};
+use lathe_core::model::Value;
 use lathe_core::{MAX_TEXT, Model, Registry, Space, Spec, shorten};
 use lathe_model::folder::{self, write_aside};
 use lathe_model::shipped::{self, MODELS, SPACES, Shipped};
@@ -21,6 +22,14 @@ pub fn spec(name: &str, registry: &Registry) -> Result<Spec> {
         Source::Shipped(shipped) => shipped.spec().at(shipped.name),
         Source::File(text) => Spec::from_toml(&text, registry).at(name),
     }
+}
+
+/// Sets what embeddings of a model are, where it is asked for.
+pub fn set_pooling(spec: &mut Spec, pooling: Option<&str>, registry: &Registry) -> Result<()> {
+    if let (Some(pooling), Some(key)) = (pooling, registry.key("pooling")) {
+        spec.set(key, Value::Word(pooling.into()));
+    }
+    Ok(())
 }
 
 /// The folder, or the GGUF file, of a model with weights.

@@ -5,7 +5,8 @@
 //! - [`profiler`], [`profile`]: tables of measured blocks, and how well they predict whole models.
 //! - [`pareto`], [`differentiable`]: searches.
 //! - [`compare`]: models, or searches, side by side.
-//! - [`train`], [`distill`], [`evaluate`], [`choices`], [`generate`], [`forward`], [`bench`](mod@bench), [`audit`]: one thing each.
+//! - [`train`], [`distill`], [`evaluate`], [`choices`], [`predict`], [`generate`], [`forward`], [`bench`](mod@bench),
+//!   [`audit`]: one thing each.
 //! - [`export`]: a model for other programs.
 //! - [`prune`](mod@prune): a smaller model out of a trained one, measured.
 //! - [`optimize`]: from a model and a text to a faster model and a report.
@@ -33,6 +34,7 @@ pub mod optimize;
 mod pages;
 pub mod pareto;
 mod plot;
+pub mod predict;
 pub mod profile;
 pub mod profiler;
 pub mod prune;

@@ -180,6 +180,9 @@ impl Body {
         if let Some(pooler) = &mut self.top.pooler {
             pooler.dense.matrix.set_precision(precision);
         }
+        if let Some(task) = &mut self.top.task {
+            task.dense.matrix.set_precision(precision);
+        }
         self.stack.set_precision(precision);
     }
 
@@ -188,8 +191,7 @@ impl Body {
         for layer in self.stack.layers_mut() {
             layer.matrices().into_iter().for_each(&mut *each);
         }
-        self.top.head.iter_mut().flat_map(|head| head.matrices()).for_each(&mut *each);
-        self.top.pooler.iter_mut().for_each(|pooler| each(&mut pooler.dense.matrix));
+        self.top.matrices().into_iter().for_each(each);
     }
 
     /// Packs all weights for inference, and gives back the memory of those that nobody reads any more.
@@ -199,15 +201,9 @@ impl Body {
         for layer in self.stack.layers_mut() {
             layer.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
         }
-        let top = |top: &mut Top, each: &mut dyn FnMut(Vec<&mut Matrix>)| {
-            top.head.iter_mut().for_each(|head| each(head.matrices()));
-            top.pooler.iter_mut().for_each(|pooler| each(vec![&mut pooler.dense.matrix]));
-        };
-        top(&mut self.top, &mut |matrices| {
-            matrices.iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
-        });
+        self.top.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
         self.stack.pack(params, &mut users);
-        top(&mut self.top, &mut |matrices| pack(matrices, params, &mut users));
+        pack(self.top.matrices(), params, &mut users);
     }
 
     /// The parameters that are read as matrices or as rows of tokens, and how they lie.
@@ -217,8 +213,7 @@ impl Body {
         for layer in self.stack.layers_mut() {
             layer.matrices().iter().for_each(|matrix| add(matrix));
         }
-        self.top.head.iter_mut().flat_map(|head| head.matrices()).for_each(|matrix| add(matrix));
-        self.top.pooler.iter().for_each(|pooler| add(&pooler.dense.matrix));
+        self.top.matrices().iter().for_each(|matrix| add(matrix));
         places
     }
 

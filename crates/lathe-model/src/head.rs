@@ -5,8 +5,10 @@
 //! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
 
 mod masked;
+mod outputs;
 
 pub use masked::MaskedHead;
+pub use outputs::{Outputs, TaskHead};
 
 use crate::composed::Graph;
 use crate::embedding::{EmbeddingStyle, EmbeddingTable, clusters, projected};
@@ -33,6 +35,23 @@ pub struct Top {
     pub head: Option<Box<dyn Head>>,
     /// From the first token's hidden state to a vector of the sequence.
     pub pooler: Option<Pooler>,
+    /// The output layer of a task: numbers of each text or token that are no tokens.
+    pub task: Option<TaskHead>,
+    /// Whether the first token's hidden state is the embedding of a text, rather than the mean of all.
+    pub embeds_first: bool,
+}
+
+impl Top {
+    /// Nothing at all.
+    pub const NONE: Self =
+        Self { norm: None, dropout: false, head: None, pooler: None, task: None, embeds_first: false };
+
+    /// Its weight matrices.
+    pub(crate) fn matrices(&mut self) -> Vec<&mut Matrix> {
+        let head = self.head.iter_mut().flat_map(|head| head.matrices());
+        let pooler = self.pooler.iter_mut().map(|pooler| &mut pooler.dense.matrix);
+        head.chain(pooler).chain(self.task.iter_mut().map(|task| &mut task.dense.matrix)).collect()
+    }
 }
 
 /// From hidden states to scores of tokens, and to their losses.

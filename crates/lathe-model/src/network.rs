@@ -18,6 +18,7 @@ use lathe_core::{Block, Model, Result, Setting};
 use lathe_ops::Precision;
 use lathe_ops::attention::KeptAs;
 use lathe_ops::buffer::Buf;
+use lathe_ops::dropout::Dropout;
 use lathe_ops::integers::Format;
 use lathe_ops::storage::Storage;
 use std::sync::Arc;
@@ -251,6 +252,12 @@ impl Network {
         pooler.map(|pooler| pooler.forward(&self.params, hidden, batch))
     }
 
+    /// The numbers of a task for such hidden states, [B, N] or [B * T, N], where the model has an output layer for one.
+    pub fn task_outputs(&self, hidden: &[f32], batch: usize) -> Option<Buf> {
+        let outputs = self.body.top.outputs(&self.params, hidden, batch, Dropout::NONE);
+        outputs.map(|outputs| outputs.values)
+    }
+
     /// The output layer's numbers [N, V] for hidden states [N, D]: logits, or [`Self::log_probabilities`].
     pub fn outputs(&self, hidden: &[f32]) -> Buf {
         let rows = hidden.len() / self.model.frame.d_model as usize;
@@ -346,6 +353,15 @@ impl Network {
         let slots = &self.body.stack.slots;
         let first = slots.first().map_or(0, |slot| slot[0].params.start);
         first..slots.last().map_or(first, |slot| slot[0].params.end)
+    }
+
+    /// The parameters of the output layer of a task, by their places among all.
+    pub fn task_params(&self) -> Vec<usize> {
+        let dense = self.body.top.task.iter().map(|task| &task.dense);
+        dense
+            .flat_map(|dense| std::iter::once(dense.matrix.weight()).chain(dense.bias_param()))
+            .map(|id| id.0)
+            .collect()
     }
 
     /// The output layer, where there is one.

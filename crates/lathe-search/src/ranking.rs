@@ -4,40 +4,9 @@
 //! Spearman's rank correlation, and the *common ratio*, the share of them that the proxy has among its own best.
 //! With n models, the best k percent are the m = floor(n k / 100 + 1/2) best. Higher is better in both lists.
 
+pub use lathe_train::examples::scores::{pearson, ranks, spearman};
+
 use rand::{Rng, RngExt};
-
-/// Ranks from 1, lowest first; equal values share the mean of their ranks.
-pub fn ranks(values: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
-    let mut ranks = vec![0.0; values.len()];
-    let mut before = 0;
-    for group in order.chunk_by(|&a, &b| values[a] == values[b]) {
-        let mean = before as f64 + (group.len() as f64 + 1.0) / 2.0;
-        group.iter().for_each(|&i| ranks[i] = mean);
-        before += group.len();
-    }
-    ranks
-}
-
-/// Pearson's correlation; none where a list has fewer than two values or only equal ones.
-pub fn pearson(a: &[f64], b: &[f64]) -> Option<f64> {
-    let n = a.len() as f64;
-    let mean = |x: &[f64]| x.iter().sum::<f64>() / n;
-    let (mean_a, mean_b) = (mean(a), mean(b));
-    let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
-    for (a, b) in a.iter().zip(b) {
-        let (a, b) = (a - mean_a, b - mean_b);
-        (ab, aa, bb) = (ab + a * b, aa + a * a, bb + b * b);
-    }
-    let product: f64 = aa * bb;
-    (product > 0.0).then(|| ab / product.sqrt())
-}
-
-/// Spearman's rank correlation: Pearson's of the ranks.
-pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
-    pearson(&ranks(a), &ranks(b))
-}
 
 /// Kendall's tau-b: (concordant - discordant) / sqrt((pairs - ties in a) (pairs - ties in b)).
 pub fn kendall(a: &[f64], b: &[f64]) -> Option<f64> {

@@ -8,7 +8,7 @@ use lathe_ops::attention::KeptAs;
 use lathe_ops::buffer::{self, Buf};
 use lathe_train::optimizer::{Optimizer, Rule};
 use lathe_train::settings::Settings;
-use lathe_train::tasks;
+use lathe_train::tasks::{self, Sequences};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -205,6 +205,7 @@ impl Workload {
                 let mut optimizer = adamw(network.params());
                 let mut grads = Grads::new(network.params());
                 let (mut state, mut step) = (network.init_memory(batch), 0);
+                let targets = task.any_targets(&network.model.frame, targets, len);
                 Box::new(move || {
                     step += 1;
                     grads.clear();
@@ -213,8 +214,9 @@ impl Workload {
                     if !carried {
                         state = network.init_memory(batch);
                     }
-                    let objective = task.objective(&targets);
-                    network.train(&texts.input(), &*objective, &mut state, &training, &mut grads);
+                    let input = texts.input();
+                    let objective = task.objective(Sequences::new(input, &targets));
+                    network.train(&input, &*objective, &mut state, &training, &mut grads);
                     optimizer.step(network.params_mut(), &mut grads, step, RATE);
                 })
             }

@@ -7,8 +7,9 @@
 use crate::guard::guarded;
 use crate::tokenizer::{Hf, Tokenizer, cannot_encode};
 use crate::{Error, Result};
+use std::ops::Range;
 use tokenizers::PostProcessor;
-use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
+use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
 
 /// A text or a pair of texts with special tokens; each list has a value for each token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,6 +57,38 @@ impl Tokenizer {
         self.encode_texts(a, Some(b), max_len)
     }
 
+    /// Two texts of which the second may be long: encodings of at most `max_len` tokens, each with all of the first
+    /// text and the next part of the second, which shares `overlap` tokens with the part before, or half of it where
+    /// that is less.
+    pub fn encode_windows(&self, a: &str, b: &str, max_len: usize, overlap: usize) -> Result<Vec<Encoding>> {
+        let Self::Hf(hf) = self else {
+            let room = room_beside(a.len(), max_len)?;
+            let cut = |range: Range<usize>| {
+                let mut encoding = encode_bytes(a, b.get(..0), usize::MAX);
+                let bytes = b.as_bytes()[range.clone()].iter();
+                encoding.ids.extend(bytes.map(|&byte| u32::from(byte)));
+                encoding.segments.resize(encoding.ids.len(), 1);
+                encoding.texts.resize(encoding.ids.len(), Some(1));
+                encoding.offsets.extend(range.map(|i| (i, i + 1)));
+                encoding
+            };
+            return Ok(windows(b.len(), room, overlap).map(cut).collect());
+        };
+        let added = guarded(|| Ok(hf.inner.get_post_processor().map_or(0, |one| one.added_tokens(true))));
+        let added = added.map_err(cannot_encode)?;
+        let first = guarded(|| Ok(plain(&hf.inner.encode(a, false)?, 0))).map_err(cannot_encode)?;
+        let room = room_beside(first.len() + added, max_len)?;
+        let split = || {
+            let mut second = plain(&hf.inner.encode(b, false)?, 1);
+            second.truncate(room, overlap.min(room / 2), TruncationDirection::Right);
+            let rest = second.take_overflowing();
+            let process = |second| Ok(finished(&hf.inner.post_process(first.clone(), Some(second), true)?));
+            std::iter::once(second).chain(rest).map(process).collect::<tokenizers::Result<Vec<_>>>()
+        };
+        let encodings = guarded(split).map_err(cannot_encode)?;
+        encodings.into_iter().map(|encoding| self.checked(encoding)).collect()
+    }
+
     /// Encodings of different lengths as one batch.
     pub fn pad(&self, batch: &[Encoding]) -> Padded {
         let len = batch.iter().map(|encoding| encoding.ids.len()).max().unwrap_or(0);
@@ -85,7 +118,10 @@ impl Tokenizer {
         let Some(room) = max_len.checked_sub(added) else {
             return Err(Error::setting("max_len", max_len, format_args!("at least {added}, for the special tokens")));
         };
-        let encoding = guarded(|| encode(hf, a, b, room)).map_err(cannot_encode)?;
+        self.checked(guarded(|| encode(hf, a, b, room)).map_err(cannot_encode)?)
+    }
+
+    fn checked(&self, encoding: Encoding) -> Result<Encoding> {
         // A post-processor names ids of its own, and nothing has checked them.
         match encoding.ids.iter().find(|&&id| id >= self.vocab()) {
             Some(id) => {
@@ -108,14 +144,37 @@ fn encode(hf: &Hf, a: &str, b: Option<&str>, room: usize) -> tokenizers::Result<
     if let Some(second) = &mut second {
         second.take_overflowing();
     }
-    let encoding = hf.inner.post_process(first, second, true)?;
+    Ok(finished(&hf.inner.post_process(first, second, true)?))
+}
+
+/// What the library made, as ours.
+fn finished(encoding: &tokenizers::Encoding) -> Encoding {
     let texts = encoding.get_sequence_ids().into_iter();
-    Ok(Encoding {
+    Encoding {
         ids: encoding.get_ids().to_vec(),
         segments: encoding.get_type_ids().to_vec(),
         texts: texts.map(|text| text.map(|text| text as u32)).collect(),
         offsets: encoding.get_offsets().to_vec(),
-    })
+    }
+}
+
+/// Tokens that are left beside so many.
+fn room_beside(taken: usize, max_len: usize) -> Result<usize> {
+    match max_len.checked_sub(taken) {
+        Some(room @ 1..) => Ok(room),
+        _ => Err(Error::setting(
+            "max_len",
+            max_len,
+            format_args!("more than {taken}, which are taken by the first text"),
+        )),
+    }
+}
+
+/// The windows of so many tokens, of `room` each but the last; each shares some with the one before.
+fn windows(tokens: usize, room: usize, overlap: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = room - overlap.min(room / 2);
+    let count = 1 + tokens.saturating_sub(room).div_ceil(step);
+    (0..count).map(move |i| i * step..(i * step + room).min(tokens))
 }
 
 /// An encoding as if it had not been processed: the library would remember each text as the first.
@@ -162,6 +221,28 @@ fn encode_bytes(a: &str, b: Option<&str>, max_len: usize) -> Encoding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_context_is_read_in_windows_that_overlap() {
+        let context: String = ('a'..='z').collect();
+        for (max_len, overlap) in [(10, 3), (9, 0), (7, 100), (30, 2), (28, 5)] {
+            let found = Tokenizer::Bytes.encode_windows("??", &context, max_len, overlap).expect("bytes");
+            let room = max_len - 2;
+            let shared = overlap.min(room / 2);
+            let mut end = 0;
+            for (i, window) in found.iter().enumerate() {
+                assert!(window.ids.len() <= max_len && window.ids[..2] == [63, 63]);
+                assert_eq!(window.texts[..2], [Some(0), Some(0)]);
+                assert!(window.texts[2..].iter().all(|text| *text == Some(1)));
+                let (first, last) = (window.offsets[2].0, window.offsets[window.offsets.len() - 1].1);
+                assert_eq!(first, if i == 0 { 0 } else { end - shared }, "{max_len} {overlap}");
+                assert_eq!(window.ids[2], u32::from(context.as_bytes()[first]));
+                end = last;
+            }
+            assert_eq!(end, 26);
+        }
+        assert!(Tokenizer::Bytes.encode_windows("??", &context, 2, 1).is_err());
+    }
 
     #[test]
     fn bytes_lose_the_longer_text_first() {

@@ -43,6 +43,9 @@ pub struct TrainProgress {
     pub stale: u32,
     /// Loss of the first step.
     pub first_loss: f32,
+    /// Tokens trained on, without padding.
+    #[serde(default)]
+    pub tokens: u64,
 }
 
 /// The best evaluation of a run.

@@ -5,31 +5,68 @@
 //! one with a memory carries it through windows of tgt_len.
 
 use crate::Result;
-use crate::data::{Sequence, Specials};
-use crate::data::{Tokenizer, Tokens};
+use crate::data::{Sequence, Tokenizer, Tokens};
 use crate::language::{Judge, Language, Tally};
 use lathe_core::Frame;
 use lathe_model::{Input, Network, Targets};
 use lathe_ops::loss::IGNORE;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-/// How well a model predicts a text.
+/// How well a model predicts a text, or examples. NaN is what has no meaning for a task; it is left out where results
+/// are written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Nats per token.
+    /// Nats per token; of examples, what the task has as the loss of one.
+    #[serde(default = "nan", skip_serializing_if = "is_nan")]
     pub loss: f64,
     /// e^loss
+    #[serde(default = "nan", skip_serializing_if = "is_nan")]
     pub perplexity: f64,
     /// Bits of all tokens over the bytes of the text.
+    #[serde(default = "nan", skip_serializing_if = "is_nan")]
     pub bits_per_byte: f64,
-    /// How many tokens were scored.
+    /// How many tokens were scored, or read.
     pub tokens: u64,
-    /// Share of them that is the most probable token, where the task counts it.
+    /// How many examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples: Option<u64>,
+    /// Share of them that is the most probable token, or of examples that are right, where the task counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f64>,
     /// On the built-in language: bits of each kind of byte beside the least possible.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<KindScore>,
+    /// Other metrics of examples.
+    #[serde(flatten)]
+    pub scores: BTreeMap<String, f64>,
+    /// What a user should know.
+    #[serde(skip)]
+    pub note: Option<String>,
+}
+
+impl Evaluation {
+    /// Nothing evaluated.
+    pub const NONE: Self = Self {
+        loss: f64::NAN,
+        perplexity: f64::NAN,
+        bits_per_byte: f64::NAN,
+        tokens: 0,
+        examples: None,
+        accuracy: None,
+        kinds: Vec::new(),
+        scores: BTreeMap::new(),
+        note: None,
+    };
+}
+
+fn nan() -> f64 {
+    f64::NAN
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_nan(x: &f64) -> bool {
+    x.is_nan()
 }
 
 /// The bytes of one kind of the built-in language.
@@ -53,11 +90,9 @@ pub struct Options<'a> {
     pub limit: u64,
     /// The language that the text is of, where its tokens are bytes.
     pub language: Option<&'a Language>,
-    /// The tokenizer's special tokens.
-    pub specials: &'a Specials,
-    /// Tokens of the tokenizer.
-    pub vocab: u32,
-    /// Without a memory: tokens of a window; 0 for the model's max_len.
+    /// The tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// Without a memory: tokens of a window, or of a text of an example; 0 for the model's max_len.
     pub window: usize,
     /// What looks on.
     pub onlooker: Option<&'a dyn Onlooker>,
@@ -88,8 +123,7 @@ pub struct Window<'a> {
 impl<'a> Options<'a> {
     /// All of a text, with this tokenizer.
     pub fn new(tokenizer: &'a Tokenizer) -> Self {
-        let (specials, vocab) = (tokenizer.specials(), tokenizer.vocab());
-        Self { context: 0, limit: 0, language: None, specials, vocab, window: 0, onlooker: None }
+        Self { context: 0, limit: 0, language: None, tokenizer, window: 0, onlooker: None }
     }
 
     /// Tokens of a window of a model.
@@ -159,8 +193,8 @@ pub fn evaluate(
         perplexity: loss.exp(),
         bits_per_byte: score.nats / std::f64::consts::LN_2 / bytes,
         tokens: total,
-        accuracy: None,
         kinds: score.kinds.map_or_else(Vec::new, |kinds| kinds.rows()),
+        ..Evaluation::NONE
     })
 }
 
@@ -199,8 +233,7 @@ pub fn evaluate_documents(
         perplexity: loss.exp(),
         bits_per_byte: nats / std::f64::consts::LN_2 / bytes as f64,
         tokens: targets,
-        accuracy: None,
-        kinds: Vec::new(),
+        ..Evaluation::NONE
     })
 }
 

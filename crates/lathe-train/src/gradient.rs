@@ -30,7 +30,7 @@ pub(crate) fn gradient(
 ) -> Result<(f32, Vec<MoeStats>)> {
     grads.clear();
     let parts = states.len();
-    let (rows, size) = (settings.batch as usize / parts, batch.ids.len() / parts);
+    let (rows, len) = (batch.rows, batch.ids.len() / batch.rows.max(1));
     let mut sum = 0.0;
     let mut experts: Vec<MoeStats> = Vec::new();
     let counted = batch.counted().max(1);
@@ -40,7 +40,12 @@ pub(crate) fn gradient(
             balance: (settings.balance / parts as f64) as f32,
             scale: 1.0 / counted as f32,
         };
-        let part = Part { index, rows, places: index * size..(index + 1) * size, step };
+        // The last batch of an epoch of examples may have fewer rows.
+        let (first, end) = (rows * index / parts, rows * (index + 1) / parts);
+        if first == end {
+            continue;
+        }
+        let part = Part { index, rows: end - first, places: first * len..end * len, step };
         let (losses, stats) = pass(&part, state, &training, grads)?;
         sum += losses;
         for (i, stats) in stats.into_iter().enumerate() {

@@ -10,6 +10,7 @@ pub mod distill;
 pub mod divergence;
 mod error;
 pub mod evaluate;
+pub mod examples;
 pub mod generate;
 mod gradient;
 pub mod metrics;

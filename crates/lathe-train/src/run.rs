@@ -11,9 +11,10 @@
 //! Beginning a run writes `run.toml`; everything after that is the same whether it begins or goes on.
 
 use crate::checkpoint::{self, Best, TrainProgress, TrainState};
-use crate::data::Tokens;
+use crate::data::Data;
 use crate::distill::{self, Distiller, Opening};
 use crate::evaluate::{Evaluation, Options};
+use crate::examples::open;
 use crate::gradient::{Part, gradient};
 use crate::language::Language;
 use crate::metrics::{ExpertRecord, Metrics, StepRecord};
@@ -23,13 +24,14 @@ use crate::rounding::Rounding;
 use crate::schedule::Schedule;
 use crate::settings::{self, ModelEntry, Settings};
 use crate::sparsity::Sparsity;
-use crate::tasks::{self, Batches, Cut, Task};
+use crate::tasks::{self, Batches, Cut, Sequences, Task};
 use crate::texts::{Texts, check_vocab, language_of};
 use crate::{Error, Result};
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Registry, Spec};
 use lathe_model::folder::{self, is_free, write_aside};
 use lathe_model::{Grads, MoeStats, Network, State, Training};
+use lathe_ops::dropout::Dropout;
 use lathe_ops::storage::F32;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -108,6 +110,7 @@ pub fn begin(settings: &Settings, model: &Spec, registry: &Registry, watch: Watc
         let found = if folder.join(SETTINGS).exists() { "another run" } else { "other files" };
         return Err(Error::setting(format!("out: {}", folder.display()), found, "a new or empty folder"));
     }
+    let model = &open::fit(settings, model, registry)?;
     // The model is checked before anything is written.
     tasks::find(&settings.task, &resolve(model, 256, registry)?)?;
     let made = !folder.exists();
@@ -175,7 +178,7 @@ struct Run {
 }
 
 impl Run {
-    fn open(folder: &Path, settings: Settings, spec: &Spec, registry: &Registry, watch: Watch<'_>) -> Result<Self> {
+    fn open(folder: &Path, mut settings: Settings, spec: &Spec, registry: &Registry, watch: Watch<'_>) -> Result<Self> {
         let began = Instant::now();
         let texts = Texts::open(&folder.join("data"), &settings, watch)?;
         let task = tasks::find(&settings.task, &resolve(spec, texts.tokenizer.vocab(), registry)?)?;
@@ -188,28 +191,39 @@ impl Run {
         if !carried && len > longest {
             return Err(Error::setting("seq", len, format!("at most max_len, which is {longest}")));
         }
-        if !carried && len < longest {
+        if !carried && len < longest && task.of_examples().is_none() {
             watch(Event::Warning(format!(
                 "training sees {len} tokens at once and evaluation max_len, which is {longest}: positions beyond {len} \
                  are not trained"
             )));
         }
-        let (batch, tokens) = (settings.batch as usize, texts.train.clone());
-        let cut = Cut {
-            batch,
-            len: len as usize,
-            seed: settings.seed.into(),
-            specials: texts.tokenizer.specials(),
-            vocab: texts.tokenizer.vocab(),
-        };
-        let batches = task.batches(frame, tokens, &cut)?;
+        let batch = settings.batch as usize;
+        let cut = Cut { batch, len: len as usize, seed: settings.seed.into(), tokenizer: &texts.tokenizer };
+        let batches = task.batches(frame, &texts.train, &cut)?;
+        if let Some(note) = batches.note() {
+            watch(Event::Warning(note));
+        }
+        if settings.epochs > 0.0 {
+            let steps = (settings.epochs * batches.steps_per_epoch() as f64).ceil();
+            settings.steps = steps.clamp(1.0, f64::from(1 << 30)) as u32;
+        }
+        if task.key() == "choose" && settings.accumulate > 1 {
+            let expected = "1 with choose, whose texts of an example stay together";
+            return Err(Error::setting("accumulate", settings.accumulate, expected));
+        }
         let with_teacher = |distill| Ok::<_, Error>((distill, distill::load_teacher(distill, registry)?));
         let with_teacher = settings.distill.as_ref().map(with_teacher).transpose()?;
         let seed = settings.seed.into();
         let mut network = match (settings.init.as_str(), &with_teacher) {
             ("", Some((distill, teacher))) if distill.inherit => distill::inherit(teacher, model, distill, seed)?,
             ("", _) => Network::new(model, seed)?,
-            (init, _) => folder::load_as(Path::new(init), model)?,
+            (init, _) => {
+                let (network, fresh) = folder::load_under(Path::new(init), model, seed, registry)?;
+                if !fresh.is_empty() {
+                    watch(Event::Warning(format!("{init} has no {}: these begin afresh", fresh.join(", "))));
+                }
+                network
+            }
         };
         network.set_storage(&F32);
         let opening =
@@ -284,7 +298,7 @@ impl Run {
             (Some(distiller), Some(tokens)) => Some(self.score_of(&distiller.teacher, &tokens, 0, watch)?),
             _ => None,
         };
-        let tokens = u64::from(progress.step) * self.tokens_per_step();
+        let tokens = progress.tokens;
         let outcome = Outcome {
             steps: progress.step,
             tokens,
@@ -332,18 +346,15 @@ impl Run {
         self.began.1 + self.began.0.elapsed().as_secs_f64()
     }
 
-    fn tokens_per_step(&self) -> u64 {
-        u64::from(self.settings.batch) * u64::from(self.len)
-    }
-
     /// One step of the optimiser.
     fn take_step(&mut self, watch: Watch<'_>) -> Result<()> {
-        let (start, tokens) = (Instant::now(), self.tokens_per_step() as f64);
+        let start = Instant::now();
         let TrainState { network, optimizer, states, recent, distiller, progress } = &mut self.state;
         let step = progress.step + 1;
         let done = u64::from(progress.step);
         let number = distiller.as_ref().map_or(done, |from| from.batch_of(done, self.batches.steps_per_epoch()));
         let batch = self.batches.batch(number)?;
+        let tokens = batch.tokens() as f64;
         if let Some(distiller) = distiller {
             distiller.clear();
         }
@@ -356,8 +367,10 @@ impl Run {
             if let Some(distiller) = distiller {
                 return distiller.pass(network, (&batch, number), part, state, training, grads);
             }
-            let objective = self.task.objective(&batch.targets[part.places.clone()]);
-            let input = batch.part(part.places.clone(), part.rows);
+            let (input, targets) = (batch.part(part.places.clone(), part.rows), &batch.targets[part.places.clone()]);
+            let key = training.dropout_key.unwrap_or_default();
+            let dropout = Dropout { probability: network.model.frame.dropout as f32, key };
+            let objective = self.task.objective(Sequences { input, targets, dropout });
             let outcome = network.train(&input, &*objective, state, training, grads);
             Ok((outcome.losses.iter().copied().map(f64::from).sum(), outcome.experts))
         };
@@ -387,6 +400,7 @@ impl Run {
         }
         self.sparsity.iter_mut().for_each(|sparsity| sparsity.after(step, network, optimizer));
         progress.step = step;
+        progress.tokens += batch.tokens() as u64;
         recent.push(loss);
         recent.drain(..recent.len().saturating_sub(RECENT));
         let seconds = start.elapsed().as_secs_f64();
@@ -414,19 +428,21 @@ impl Run {
         Ok(())
     }
 
-    fn score(&mut self, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
+    fn score(&mut self, data: &Data, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
         let kept = self.rounding.as_ref().map(|rounding| rounding.begin(&mut self.state.network));
-        let scored = self.score_of(&self.state.network, tokens, limit, watch);
+        let scored = self.score_of(&self.state.network, data, limit, watch);
         if let (Some(rounding), Some(kept)) = (&self.rounding, kept) {
             rounding.end(&mut self.state.network, kept);
         }
         scored
     }
 
-    fn score_of(&self, network: &Network, tokens: &Tokens, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
-        let options = Options { limit, language: self.language.as_ref(), ..Options::new(&self.texts.tokenizer) };
+    fn score_of(&self, network: &Network, data: &Data, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
+        let window = if self.task.of_examples().is_some() { self.len as usize } else { 0 };
+        let language = self.language.as_ref();
+        let options = Options { limit, window, language, ..Options::new(&self.texts.tokenizer) };
         let mut watch = |done, total| watch(Event::Evaluating(done, total));
-        self.task.evaluate(network, tokens, &options, &mut watch)
+        self.task.evaluate(network, data, &options, &mut watch)
     }
 
     /// An evaluation on the way. Returns whether it is the best so far.

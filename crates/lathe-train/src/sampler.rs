@@ -17,10 +17,17 @@ use std::ops::Range;
 /// Sequences and what they are to give, [B, T] each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
+    /// B
+    pub rows: usize,
     /// [B, T]
     pub ids: Vec<u32>,
     /// [B, T]: what the task wants of each token, of a language model the token after it; [`IGNORE`] where nothing.
+    /// Where it wants something of whole sequences, that stands at their first tokens.
     pub targets: Vec<u32>,
+    /// [B, T], false for padding; empty where there is none.
+    pub mask: Vec<bool>,
+    /// [B, T]: which of several texts a token is of; empty where there is one.
+    pub segments: Vec<u32>,
     /// Whether nothing went before: the memory begins anew.
     pub fresh: bool,
     /// [B, S]: what an encoder reads; empty where there is none.
@@ -38,11 +45,18 @@ impl Batch {
         let len = places.len() / rows;
         let sequences = self.ids.len() / len;
         let (first, of_source) = (places.start / len, self.source.len() / sequences);
-        let input = Input::tokens(&self.ids[places], rows);
+        let mask = self.mask.get(places.clone());
+        let segments = self.segments.get(places.clone());
+        let input = Input { mask, segments, ..Input::tokens(&self.ids[places], rows) };
         match of_source {
             0 => input,
             len => input.after(&self.source[first * len..][..rows * len]),
         }
+    }
+
+    /// Tokens, without padding.
+    pub fn tokens(&self) -> usize {
+        self.ids.len() - self.mask.iter().filter(|&&real| !real).count()
     }
 
     /// How many targets count.
@@ -162,6 +176,7 @@ fn gather(tokens: &Tokens, len: usize, starts: impl Iterator<Item = u64>, fresh:
         tokens.read(start, &mut window)?;
         out.ids.extend_from_slice(&window[..len]);
         out.targets.extend_from_slice(&window[1..]);
+        out.rows += 1;
     }
     Ok(out)
 }

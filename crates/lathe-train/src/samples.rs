@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::data::{Batch, Sampler, Tokenizer, Tokens};
-use crate::tasks::{Cut, Task};
+use crate::tasks::{Cut, Sequences, Task};
 use lathe_core::Frame;
 use lathe_model::observe::Observation;
 use lathe_model::{Grads, Network, State, Training};
@@ -23,8 +23,8 @@ pub fn windows(
     let len = LONGEST.min(frame.window() as usize).min(tokens.len().saturating_sub(1) as usize).max(1);
     match task {
         Some(task) => {
-            let cut = Cut { batch: 1, len, seed, specials: tokenizer.specials(), vocab: tokenizer.vocab() };
-            let batches = task.batches(frame, tokens, &cut)?;
+            let cut = Cut { batch: 1, len, seed, tokenizer };
+            let batches = task.batches(frame, &tokens.into(), &cut)?;
             let count = batches.steps_per_epoch().max(1).min(count as u64);
             (0..count).map(|step| batches.batch(step)).collect()
         }
@@ -49,7 +49,7 @@ pub fn documents(
         }
         if ids.len() > 1 {
             let (ids, targets) = (ids[..ids.len() - 1].to_vec(), ids[1..].to_vec());
-            samples.push(Batch { ids, targets, fresh: true, ..Batch::default() });
+            samples.push(Batch { rows: 1, ids, targets, fresh: true, ..Batch::default() });
         }
     }
     Ok(samples)
@@ -80,8 +80,9 @@ pub fn gradients(network: &Network, task: &dyn Task, samples: &[Batch], mut each
         grads.clear();
         let scale = 1.0 / sample.counted().max(1) as f32;
         let training = Training { dropout_key: None, balance: 0.0, scale };
-        let objective = task.objective(&sample.targets);
-        network.train(&sample.input(1), &*objective, &mut state, &training, &mut grads);
+        let input = sample.input(1);
+        let objective = task.objective(Sequences::new(input, &sample.targets));
+        network.train(&input, &*objective, &mut state, &training, &mut grads);
         each(grads.finish());
     }
 }

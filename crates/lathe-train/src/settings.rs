@@ -15,6 +15,7 @@
 use crate::distill::{self, Distill};
 use crate::optimizer::Rule;
 use crate::schedule::{Schedule, Shape};
+use crate::tasks;
 use lathe_core::fields::TomlDocument;
 use lathe_core::model::{Key, KeyKind, Value};
 use lathe_core::{Error, Registry, Result, Spec};
@@ -101,10 +102,12 @@ settings! {
     data: String = "builtin", WORD, "text to learn: a file, a folder, either with .gz, or builtin[:MB[:SEED]] [builtin]";
     valid: String = "", WORD, "text to validate on [the last tenth of the data]";
     tokenizer: String = "", WORD, "bytes, bpe:N, word:N, a tokenizer.json, a vocab.json beside its merges.txt or a GGUF file [init's, else bytes]";
-    task: String = "", WORD, "what to train for: causal_lm or masked_lm [what the backbone is for]";
+    task: String = "", WORD, "what to train for: causal_lm, masked_lm, classify, regress, choose, span, embed, or glue:NAME, superglue:NAME, squad [what the backbone is for]";
+    columns: String = "", WORD, "with examples: their columns of texts and label, as sentence1,sentence2,label [the usual names]";
     init: String = "", WORD, "model folder or GGUF file to begin with the weights of [fresh weights]";
     out: String = "", WORD, "folder of the run, which becomes the model's folder";
     steps: u32 = 1000u32, KeyKind::Int(1, 1 << 30), "optimiser steps [1000]";
+    epochs: f64 = 0.0, KeyKind::Real(0.0, 1e6), "instead of steps: how often everything is seen [0; with examples 3]";
     batch: u32 = 16u32, KeyKind::Int(1, 1 << 20), "sequences of a step [16]";
     accumulate: u32 = 1u32, KeyKind::Int(1, 1 << 20), "parts that a batch is computed in, one after the other, to save memory [1]";
     seq: u32 = 0u32, KeyKind::Int(0, 1 << 24), "tokens of a sequence in training [with a memory tgt_len, else max_len]";
@@ -149,8 +152,15 @@ pub enum ModelEntry {
 
 /// Reads a run file.
 pub fn read(text: &str, registry: &Registry) -> Result<(Settings, ModelEntry)> {
+    read_over(Settings::default(), text, registry)
+}
+
+/// Reads a run file over settings. Steps without epochs stand for themselves.
+pub fn read_over(mut settings: Settings, text: &str, registry: &Registry) -> Result<(Settings, ModelEntry)> {
     let document = TomlDocument::parse(text, "the run file")?;
-    let mut settings = Settings::default();
+    if document.fields().get("steps").is_some() {
+        settings.epochs = 0.0;
+    }
     let mut model = ModelEntry::None;
     for (name, field) in document.fields().iter() {
         if name == "model" {
@@ -206,6 +216,26 @@ pub fn difference(
 }
 
 impl Settings {
+    /// The settings of runs for a task where nothing else is said. What is fine-tuned from a model that is there moves
+    /// little, all of its examples a few times (Devlin et al., 2018, section A.3).
+    pub fn for_task(task: &str, init: &str) -> Self {
+        let plain = Self::default();
+        if task.is_empty() || !tasks::named(task).is_ok_and(|task| task.of_examples().is_some()) {
+            return plain;
+        }
+        Self {
+            epochs: 3.0,
+            batch: 32,
+            lr: if init.is_empty() { plain.lr } else { 5e-5 },
+            beta2: 0.999,
+            weight_decay: 0.01,
+            schedule: "linear".into(),
+            warmup: 0.1,
+            floor: 0.0,
+            ..plain
+        }
+    }
+
     /// Checks what the kinds of keys do not.
     pub fn check(&self) -> Result<()> {
         self.rule()?;

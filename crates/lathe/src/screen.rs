@@ -9,6 +9,7 @@ use lathe_job::{Context, Event, Watch};
 use lathe_model::REGISTRY;
 use lathe_search::differentiable::run::Event as Searching;
 use lathe_search::differentiable::search::Found;
+use lathe_train::data::Data;
 use lathe_train::evaluate::Evaluation;
 use lathe_train::run::Event as Training;
 
@@ -62,9 +63,14 @@ impl Screen {
         match event {
             Training::Preparing(what, done, total) => self.bar.bytes(what, done, total),
             Training::Training(model, data, step) => {
-                let (train, valid) = (data.train.len(), data.valid.as_ref().map_or(0, |valid| valid.len()));
+                let count = |data: &Data| match data {
+                    Data::Tokens(tokens) => (tokens.len(), "tokens"),
+                    Data::Examples(examples) => (examples.examples.len() as u64, "examples"),
+                };
+                let (train, what) = count(&data.train);
+                let (valid, _) = data.valid.as_ref().map_or((0, what), count);
                 self.bar.say(&format!(
-                    "{} {}, d_model {}; {} tokens to train on, {} to validate on, vocabulary {}",
+                    "{} {}, d_model {}; {} {what} to train on, {} to validate on, vocabulary {}",
                     model.frame.backbone.key(),
                     model.layers(),
                     model.frame.d_model,
@@ -110,5 +116,17 @@ impl Screen {
 
 /// An evaluation in one line.
 pub fn short(valid: &Evaluation) -> String {
-    format!("valid loss {:.4}, perplexity {:.2}, {:.4} bits/byte", valid.loss, valid.perplexity, valid.bits_per_byte)
+    format!("valid {}", metrics(valid))
+}
+
+/// The figures of an evaluation that it has.
+pub fn metrics(of: &Evaluation) -> String {
+    if of.examples.is_none() {
+        return format!("loss {:.4}, perplexity {:.2}, {:.4} bits/byte", of.loss, of.perplexity, of.bits_per_byte);
+    }
+    let loss = Some(("loss", of.loss)).filter(|(_, loss)| !loss.is_nan());
+    let accuracy = of.accuracy.map(|accuracy| ("accuracy", accuracy));
+    let others = of.scores.iter().map(|(name, value)| (name.as_str(), *value));
+    let all = loss.into_iter().chain(accuracy).chain(others);
+    all.map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
 }

@@ -184,10 +184,9 @@ pub fn distil(
         batch: settings.batch as usize,
         len: settings.seq as usize,
         seed: settings.seed.into(),
-        specials: texts.tokenizer.specials(),
-        vocab: texts.tokenizer.vocab(),
+        tokenizer: &texts.tokenizer,
     };
-    let batches = task.batches(&network.model.frame, texts.train.clone(), &cut)?;
+    let batches = task.batches(&network.model.frame, &texts.train, &cut)?;
     let how =
         OptionTraining { teacher: network, batches: &*batches, settings, measure: Measure::Relative, first: 1, folder };
     let trained = train_options(&how, net, &mut |step, losses| {
@@ -207,7 +206,7 @@ pub fn sequences(samples: &Samples, most: usize) -> Vec<Batch> {
         let rows = batch.ids.chunks_exact(len).zip(batch.targets.chunks_exact(len));
         let sequence = |(ids, targets): (&[u32], &[u32])| {
             let (ids, targets) = (ids.to_vec(), targets.to_vec());
-            Batch { ids, targets, fresh: true, ..Batch::default() }
+            Batch { rows: 1, ids, targets, fresh: true, ..Batch::default() }
         };
         rows.map(sequence).collect()
     };

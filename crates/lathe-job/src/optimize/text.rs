@@ -192,7 +192,7 @@ impl Text {
         let mut waiting: Vec<Vec<u32>> = Vec::new();
         let flush = |waiting: &mut Vec<Vec<u32>>, batches: &mut Vec<(Batch, usize)>| {
             let len = waiting.iter().map(Vec::len).max().unwrap_or(1) - 1;
-            let mut batch = Batch { fresh: true, ..Batch::default() };
+            let mut batch = Batch { rows: waiting.len(), fresh: true, ..Batch::default() };
             for ids in waiting.iter() {
                 let pad = len + 1 - ids.len();
                 batch.ids.extend(ids[..ids.len() - 1].iter().copied().chain(std::iter::repeat_n(0, pad)));
@@ -253,7 +253,7 @@ impl Text {
                 let targets = ids[1..].to_vec();
                 ids.pop();
                 found.tokens += targets.len() as u64;
-                found.batches.push((Batch { ids, targets, fresh: true, ..Batch::default() }, rows));
+                found.batches.push((Batch { rows, ids, targets, fresh: true, ..Batch::default() }, rows));
             }
         }
         found.bytes = found.tokens as f64 * bytes_per_token;

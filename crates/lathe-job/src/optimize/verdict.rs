@@ -89,8 +89,7 @@ mod tests {
             perplexity: bits.exp(),
             bits_per_byte: bits,
             tokens: 1000,
-            accuracy: None,
-            kinds: Vec::new(),
+            ..Evaluation::NONE
         };
         let side =
             |latency_ms| Side { layers: "(sf)x2".into(), latency_ms, peak_bytes: None, bytes: None, valid: None };

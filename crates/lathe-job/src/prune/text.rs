@@ -140,7 +140,7 @@ impl Text {
         let language = language_of(name, &tokenizer);
         let options = Options { language: language.as_ref(), ..Options::new(&tokenizer) };
         let mut heard = |done, total| watch(Event::Steps { what: "evaluating", note, done, total });
-        self.scored(task.evaluate(&network, &tokens, &options, &mut heard)?)
+        self.scored(task.evaluate(&network, &tokens.into(), &options, &mut heard)?)
     }
 
     fn scored(&self, evaluation: Evaluation) -> Result<Evaluation> {

@@ -1,12 +1,12 @@
 //! BERT (Devlin et al., 2018): an encoder. Learned positions and segments, a norm after their sum and after each block,
 //! attention over the whole text but its padding, a vector of the text from its first token (the pooler), and an output
-//! layer for masked tokens whose weights are the embedding's.
+//! layer: for masked tokens, whose weights are the embedding's, or for a task that it was fine-tuned for.
 
 use crate::blocks::AttentionStyle;
 use crate::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
 use crate::embedding::{self, Embedding, EmbeddingStyle};
 use crate::folder::{ConfigReader, Json, uniform};
-use crate::head::{Head, HeadStyle, MaskedHead, Pooler, TokenHead, Top};
+use crate::head::{Head, HeadStyle, MaskedHead, Pooler, TaskHead, TokenHead, Top};
 use crate::linear::{Layout, Linear};
 use crate::norm::NormParams;
 use crate::params::{Builder, Init};
@@ -37,11 +37,36 @@ const HEAD: HeadStyle = HeadStyle {
 const KEYS: &[OwnKey] = &[
     OwnKey::new("norm_eps", KeyKind::Real(0.0, 1.0), Some("1e-12"), "added to variances by norms"),
     OwnKey::new("segments", KeyKind::Int(1, 1 << 10), Some("2"), "texts that an input may consist of [2]"),
-    OwnKey::new("head", KeyKind::Word, Some("masked_lm"), "output layer: masked_lm or none [masked_lm]"),
+    OwnKey::new("head", KeyKind::Word, Some("masked_lm"), "output layer: masked_lm, classify, regress, choose, span or none [masked_lm]"),
+    OwnKey::new("pooling", KeyKind::Word, Some("mean"), "what the embedding of a text is: the mean of its tokens, or cls, the first [mean]"),
+    OwnKey::new("labels", KeyKind::Words, None, "with head classify: what texts can be, in the order of the outputs"),
     OwnKey::new("pooler", KeyKind::Flag, Some("false"), "a vector of the text from its first token [false]"),
 ];
 
-const HEADS: &[&str] = &["masked_lm", "none"];
+/// An output layer.
+struct HeadKind {
+    /// The key `head`.
+    name: &'static str,
+    /// The model with it in `transformers`.
+    class: &'static str,
+    /// What its weights are called, of a layer for a task.
+    weights: Option<&'static str>,
+    /// Whether that has numbers for each token; else it stands on the pooler.
+    of_tokens: bool,
+}
+
+const fn head(name: &'static str, class: &'static str, weights: Option<&'static str>, of_tokens: bool) -> HeadKind {
+    HeadKind { name, class, weights, of_tokens }
+}
+
+const HEADS: &[HeadKind] = &[
+    head("masked_lm", "BertForMaskedLM", None, false),
+    head("none", "BertModel", None, false),
+    head("classify", "BertForSequenceClassification", Some("classifier"), false),
+    head("regress", "BertForSequenceClassification", Some("classifier"), false),
+    head("choose", "BertForMultipleChoice", Some("classifier"), false),
+    head("span", "BertForQuestionAnswering", Some("qa_outputs"), true),
+];
 const ACTIVATIONS: &[(&str, Activation)] = &[
     ("gelu", Activation::Gelu),
     ("gelu_new", Activation::GeluTanh),
@@ -78,8 +103,25 @@ impl Backbone for Bert {
 
     fn check(&self, frame: &Frame) -> Result<()> {
         let head = frame.word("head").unwrap_or_default();
-        if !HEADS.contains(&head) {
-            return Err(Error::value("head", format!("`{head}`"), HEADS.join(", ")));
+        if !HEADS.iter().any(|known| known.name == head) {
+            let known: Vec<_> = HEADS.iter().map(|known| known.name).collect();
+            return Err(Error::value("head", format!("`{head}`"), known.join(", ")));
+        }
+        let pooling = frame.word("pooling").unwrap_or_default();
+        if !["mean", "cls"].contains(&pooling) {
+            return Err(Error::value("pooling", format!("`{pooling}`"), "mean or cls"));
+        }
+        let labels = frame.words("labels");
+        match (head, labels.len()) {
+            ("classify", 2..) => {}
+            ("classify", n) => return Err(Error::value("labels", n, "at least two, for head classify")),
+            (_, 0) => {}
+            (_, n) => return Err(Error::value("labels", n, format!("none with head {head}"))),
+        }
+        if let Some(twice) =
+            labels.iter().enumerate().find_map(|(i, label)| labels[..i].contains(label).then_some(label))
+        {
+            return Err(Error::value("labels", format!("`{twice}` twice"), "labels that differ"));
         }
         if embedding::adaptive(frame) || embedding::projected(frame) {
             return Err(Error::value("d_embed", frame.d_embed, "d_model, and no cutoffs, with backbone bert"));
@@ -89,6 +131,26 @@ impl Backbone for Bert {
 
     fn builder(&self) -> &'static dyn Any {
         &NetworkBuilder(&Self)
+    }
+}
+
+fn head_kind(frame: &Frame) -> &'static HeadKind {
+    let head = frame.word("head").unwrap_or_default();
+    HEADS.iter().find(|known| known.name == head).unwrap_or(&HEADS[0])
+}
+
+/// Whether there is a pooler: an output layer of texts stands on one.
+fn has_pooler(frame: &Frame) -> bool {
+    let head = head_kind(frame);
+    frame.flag("pooler") || head.weights.is_some() && !head.of_tokens
+}
+
+/// Numbers of the output layer of a task: of labels, of where an answer begins and ends, or one.
+fn outputs(frame: &Frame) -> usize {
+    match head_kind(frame) {
+        HeadKind { weights: None, .. } => 0,
+        HeadKind { of_tokens: true, .. } => 2,
+        _ => frame.words("labels").len().max(1),
     }
 }
 
@@ -149,20 +211,25 @@ impl BuildBackbone for Bert {
 
     fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top {
         let d = frame.d_model as usize;
-        let dense = |builder: &mut Builder, name: &str| {
-            let weight = builder.param(format!("{name}.weight"), &[d, d], Init::Normal(0.0, DEVIATION));
-            let bias = builder.param(format!("{name}.bias"), &[d], Init::Constant(0.0));
-            Linear::new(weight, Some(bias), Layout::OutIn, d, d)
+        let linear = |builder: &mut Builder, name: &str, outputs: usize| {
+            let weight = builder.param(format!("{name}.weight"), &[outputs, d], Init::Normal(0.0, DEVIATION));
+            let bias = builder.param(format!("{name}.bias"), &[outputs], Init::Constant(0.0));
+            Linear::new(weight, Some(bias), Layout::OutIn, d, outputs)
         };
-        let pooler = frame.flag("pooler").then(|| Pooler { dense: dense(builder, "bert.pooler.dense") });
+        let pooler = has_pooler(frame).then(|| Pooler { dense: linear(builder, "bert.pooler.dense", d) });
+        let kind = head_kind(frame);
+        let task = kind.weights.map(|name| {
+            let dense = linear(builder, name, outputs(frame));
+            TaskHead { dense, of_tokens: kind.of_tokens }
+        });
         let head = frame.has_head().then(|| {
-            let dense = dense(builder, "cls.predictions.transform.dense");
+            let dense = linear(builder, "cls.predictions.transform.dense", d);
             let name = "cls.predictions.transform.LayerNorm";
             let norm = NormParams::new(builder, name, norm_kind(frame), d, 0.0);
             let tokens = TokenHead::new(frame, (stem.tables(), &EMBEDDING), &HEAD, builder);
             Box::new(MaskedHead { dense, act: head_act(frame), norm, tokens }) as Box<dyn Head>
         });
-        Top { norm: None, dropout: false, head, pooler }
+        Top { head, pooler, task, embeds_first: frame.word("pooling") == Some("cls"), ..Top::NONE }
     }
 
     fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost {
@@ -182,12 +249,17 @@ impl BuildBackbone for Bert {
             (cost.output_flops, cost.output_full_flops) = (0, 0);
             cost.activation_bytes = setting.tokens() * 4 * wide;
         }
-        if frame.flag("pooler") {
+        if has_pooler(frame) {
             cost.params += square;
             let pooled = u128::from(setting.batch) * 2 * wide * wide;
             cost.output_flops += pooled;
             cost.output_full_flops += pooled;
         }
+        let outputs = outputs(frame) as u64;
+        let rows = if head_kind(frame).of_tokens { setting.tokens() } else { u128::from(setting.batch) };
+        cost.params += outputs * (d + 1);
+        cost.output_flops += rows * 2 * wide * u128::from(outputs);
+        cost.output_full_flops += rows * 2 * wide * u128::from(outputs);
         cost
     }
 
@@ -221,6 +293,9 @@ impl BuildBackbone for Bert {
         let (head, pooler) = match architecture {
             Some("BertForMaskedLM") => ("masked_lm", false),
             Some("BertForPreTraining") => ("masked_lm", true),
+            Some("BertForSequenceClassification") => (read_labels(reader)?, true),
+            Some("BertForMultipleChoice") => ("choose", true),
+            Some("BertForQuestionAnswering") => ("span", false),
             _ => ("none", true),
         };
         reader.set("head", Value::Word(head.into()));
@@ -235,13 +310,12 @@ impl BuildBackbone for Bert {
         if frame.norm != NormPlace::Post || layers.heads * layers.d_head != frame.d_model {
             return None;
         }
-        let architecture = match (frame.has_head(), frame.flag("pooler")) {
-            (true, false) => "BertForMaskedLM",
-            (false, true) => "BertModel",
-            _ => return None,
-        };
-        Some(json!({
-            "architectures": [architecture],
+        let head = head_kind(frame);
+        if has_pooler(frame) == (frame.has_head() || head.of_tokens) {
+            return None;
+        }
+        let mut config = json!({
+            "architectures": [head.class],
             "model_type": "bert",
             "vocab_size": frame.vocab,
             "hidden_size": frame.d_model,
@@ -256,7 +330,20 @@ impl BuildBackbone for Bert {
             "attention_probs_dropout_prob": frame.attn_dropout,
             "position_embedding_type": "absolute",
             "tie_word_embeddings": frame.tie_embeddings,
-        }))
+        });
+        if head.name == "classify" || head.name == "regress" {
+            let mut labels = frame.words("labels").to_vec();
+            if labels.is_empty() {
+                labels.push("LABEL_0".into());
+            }
+            let ids = labels.iter().enumerate().map(|(id, label)| (id.to_string(), json!(label)));
+            config["id2label"] = ids.collect::<serde_json::Map<_, _>>().into();
+            let ids = labels.iter().enumerate().map(|(id, label)| (label.clone(), json!(id)));
+            config["label2id"] = ids.collect::<serde_json::Map<_, _>>().into();
+            let problem = if head.name == "regress" { "regression" } else { "single_label_classification" };
+            config["problem_type"] = json!(problem);
+        }
+        Some(config)
     }
 
     /// BertModel saves its weights without a prefix; very old files call a norm's parameters gamma and beta.
@@ -279,8 +366,34 @@ impl BuildBackbone for Bert {
             "cls.predictions.decoder.bias" => true,
             name if name.starts_with("cls.seq_relationship.") => true,
             name if name.starts_with("cls.predictions.") => !frame.has_head(),
-            name if name.starts_with("pooler.") => !frame.flag("pooler"),
+            name if name.starts_with("pooler.") => !has_pooler(frame),
             _ => false,
         }
     }
+}
+
+/// The labels of a model of `transformers` that has numbers for each text, and for which task it is.
+fn read_labels(reader: &mut ConfigReader<'_>) -> Result<&'static str> {
+    let problem = reader.text("problem_type");
+    if problem == Some("multi_label_classification") {
+        let found = "`multi_label_classification`";
+        return Err(Error::value("problem_type", found, "single_label_classification or regression"));
+    }
+    let labels: Vec<String> = match reader.value("id2label") {
+        None | Some(Json::Null) => vec!["LABEL_0".into(), "LABEL_1".into()],
+        Some(ids) => {
+            let label = |id: usize| ids.get(id.to_string()).and_then(Json::as_str).map(String::from);
+            let count = ids.as_object().map_or(0, serde_json::Map::len);
+            let wrong = || Error::value("id2label", format!("`{ids}`"), "a name for each number from 0 on");
+            (0..count).map(label).collect::<Option<_>>().ok_or_else(wrong)?
+        }
+    };
+    if problem == Some("regression") || problem.is_none() && labels.len() == 1 {
+        if labels.len() != 1 {
+            return Err(Error::value("id2label", format!("{} labels", labels.len()), "one, for a regression"));
+        }
+        return Ok("regress");
+    }
+    reader.set("labels", Value::Words(labels));
+    Ok("classify")
 }

@@ -123,7 +123,7 @@ impl BuildBackbone for Gpt2 {
     fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top {
         let norm = NormParams::new(builder, "transformer.ln_f", NormKind::LAYER, frame.d_model as usize, 0.0);
         let head = TokenHead::new(frame, (stem.tables(), &EMBEDDING), &HEAD, builder);
-        Top { norm: Some(norm), dropout: false, head: Some(Box::new(head)), pooler: None }
+        Top { norm: Some(norm), head: Some(Box::new(head)), ..Top::NONE }
     }
 
     fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost {

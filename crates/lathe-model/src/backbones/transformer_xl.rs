@@ -104,7 +104,7 @@ impl BuildBackbone for TransformerXl {
 
     fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top {
         let head = TokenHead::new(frame, (stem.tables(), &EMBEDDING), &HEAD, builder);
-        Top { norm: None, dropout: true, head: Some(Box::new(head)), pooler: None }
+        Top { dropout: true, head: Some(Box::new(head)), ..Top::NONE }
     }
 
     fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost {

@@ -65,6 +65,11 @@ fn parse(key: &Key, place: &str, value: &Json) -> Result<Value> {
         (KeyKind::Word, Json::String(word)) => word.clone(),
         (KeyKind::Word, _) => return wrong("a string"),
         (KeyKind::Ints(..), value) if !value.is_array() => return wrong("a list of whole numbers"),
+        (KeyKind::Words, value) => {
+            let words =
+                value.as_array().and_then(|list| list.iter().map(|word| Some(word.as_str()?.to_string())).collect());
+            return words.map_or_else(|| wrong("a list of strings"), |words| Ok(Value::Words(words)));
+        }
         (_, value) => value.to_string(),
     };
     key.parse(&text).map_err(|error| match error {
@@ -255,6 +260,7 @@ pub(super) fn write(model: &Model, storage: &dyn Storage, quantised: bool) -> St
             Value::Flag(flag) => json!(flag),
             Value::Word(word) => json!(word),
             Value::Ints(list) => json!(list),
+            Value::Words(list) => json!(list),
         };
         (name.to_string(), value)
     });

@@ -21,6 +21,7 @@ pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensor
 pub use weights::weight_bytes;
 
 use crate::{Network, Param, build};
+use lathe_core::model::Value;
 use lathe_core::{MAX_TEXT, Model, Registry};
 use lathe_ops::storage::{F32, Storage};
 use std::collections::HashSet;
@@ -177,9 +178,31 @@ pub fn load_model(folder: &Path, registry: &Registry) -> Result<Model, FolderErr
     let mut text = Vec::new();
     let read = std::fs::File::open(&file).and_then(|file| file.take(MAX_TEXT as u64 + 1).read_to_end(&mut text));
     match read {
-        Ok(_) => config::read(&text, registry).map_err(|error| FolderError::Config { file, error }),
+        Ok(_) => {
+            let model = config::read(&text, registry).map_err(|error| FolderError::Config { file, error })?;
+            with_pooling(model, folder)
+        }
         Err(error) => Err(FolderError::Io { file, error }),
     }
+}
+
+/// A model with what its embeddings are, as sentence-transformers says it in a folder of its own.
+fn with_pooling(mut model: Model, folder: &Path) -> Result<Model, FolderError> {
+    let file = folder.join("1_Pooling").join(CONFIG);
+    let Some(pooling) = model.frame.own.get_mut("pooling").filter(|_| file.is_file()) else { return Ok(model) };
+    let text = std::fs::read(&file).map_err(|error| FolderError::Io { file: file.clone(), error })?;
+    let config: Json = serde_json::from_slice(&text).unwrap_or_default();
+    let chosen = |name: &str| config.get(format!("pooling_mode_{name}")) == Some(&Json::Bool(true));
+    *pooling = match (chosen("mean_tokens"), chosen("cls_token")) {
+        (true, false) => Value::Word("mean".into()),
+        (false, true) => Value::Word("cls".into()),
+        _ => {
+            let found = lathe_core::shorten(&config.to_string());
+            let error = lathe_core::Error::value("pooling_mode", found, "one of mean_tokens and cls_token");
+            return Err(FolderError::Config { file, error });
+        }
+    };
+    Ok(model)
 }
 
 /// The model in a folder, with its weights.
@@ -215,6 +238,42 @@ pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
         weights.fill(name, param)?;
     }
     Ok(network)
+}
+
+/// The weights in a folder under the output layer of a model that is given. Where that is another than the folder's it
+/// begins afresh, and so does a pooler that the folder has not; returns the names of what does.
+pub fn load_under(
+    folder: &Path,
+    model: Model,
+    seed: u64,
+    registry: &Registry,
+) -> Result<(Network, Vec<String>), FolderError> {
+    let theirs = load_model(folder, registry)?;
+    let same = |name: &str| theirs.spec().get(name) == model.spec().get(name);
+    if same("head") && same("labels") {
+        return Ok((load_as(folder, model)?, Vec::new()));
+    }
+    let source = load_as(folder, theirs)?;
+    let network = Network::new(model, seed);
+    let mut network = network.map_err(|error| FolderError::Config { file: folder.join(CONFIG), error })?;
+    let (task, above) = (network.task_params(), network.blocks_params().end);
+    let mut fresh = Vec::new();
+    for (i, param) in network.params_mut().enumerate() {
+        let known = source.params().iter().find(|known| known.name == param.name && !task.contains(&i));
+        match known {
+            Some(known) if known.shape == param.shape => param.data = known.read().into_owned(),
+            None if i >= above => fresh.push(param.name.clone()),
+            known => {
+                let file = folder.join(WEIGHTS);
+                let (tensor, expected) = (param.name.clone(), format!("{:?}", param.shape));
+                return Err(match known {
+                    Some(known) => FolderError::Shape { file, tensor, found: format!("{:?}", known.shape), expected },
+                    None => FolderError::Missing { file, tensor, expected },
+                });
+            }
+        }
+    }
+    Ok((network, fresh))
 }
 
 /// Saves a network as a folder, over what it may hold of a model.

@@ -22,7 +22,7 @@ use crate::{Error, Result};
 use lathe_core::{Block, Registry, notation};
 use lathe_model::folder::write_aside;
 use lathe_model::{Grads, Network, SuperNet};
-use lathe_train::data::Tokens;
+use lathe_train::data::Data;
 use lathe_train::metrics::Lines;
 use lathe_train::optimizer::Optimizer;
 use lathe_train::resumable::{self, Next, Resumable};
@@ -382,10 +382,9 @@ fn batches(task: &Task, of: &dyn tasks::Task, texts: &Texts) -> Result<[Box<dyn 
     if !frame.has_memory() && len > longest {
         return Err(Error::setting("seq", len, format!("at most max_len, which is {longest}")));
     }
-    let (specials, vocab) = (texts.tokenizer.specials(), texts.tokenizer.vocab());
-    let batches = |seed: u64, tokens: &Tokens| {
-        let cut = Cut { batch: training.batch as usize, len: len as usize, seed, specials, vocab };
-        of.batches(frame, tokens.clone(), &cut)
+    let batches = |seed: u64, data: &Data| {
+        let cut = Cut { batch: training.batch as usize, len: len as usize, seed, tokenizer: &texts.tokenizer };
+        of.batches(frame, data, &cut)
     };
     let held_out = match (task.settings.held_out, &texts.valid) {
         (false, _) => &texts.train,

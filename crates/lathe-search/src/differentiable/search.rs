@@ -11,11 +11,12 @@ use super::plan::{Step, StepPlan};
 use super::settings::SearchSettings;
 use crate::Result;
 use lathe_model::{Grads, Mixture, State, SuperNet, Training};
+use lathe_ops::dropout::Dropout;
 use lathe_train::data::{Batch, mix};
 use lathe_train::optimizer::Optimizer;
 use lathe_train::schedule::Schedule;
 use lathe_train::settings::Settings;
-use lathe_train::tasks::{Batches, Task};
+use lathe_train::tasks::{Batches, Sequences, Task};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -181,14 +182,16 @@ impl SearchState {
         mixtures: &[Mixture],
         grads: &mut Grads,
     ) -> (f32, Vec<Vec<f64>>) {
-        let rows = fixed.training.batch as usize;
+        let rows = batch.rows;
         if fresh || !self.net.frame.has_memory() {
             self.states[which] = self.net.init_memory(rows);
         }
         let training = self.training(fixed, batch);
         let state = &mut self.states[which];
-        let objective = fixed.task.objective(&batch.targets);
         let input = batch.input(rows);
+        let key = training.dropout_key.unwrap_or_default();
+        let dropout = Dropout { probability: self.net.frame.dropout as f32, key };
+        let objective = fixed.task.objective(Sequences { input, targets: &batch.targets, dropout });
         let outcome = self.net.train(&input, &*objective, state, mixtures, &training, grads);
         let sum: f64 = outcome.losses.iter().copied().map(f64::from).sum();
         ((sum / batch.counted().max(1) as f64) as f32, outcome.dp)

@@ -245,3 +245,27 @@ fn lengths_and_ids_that_cannot_be_are_errors() {
     let error = tokenizer.encode_with_specials("the dog", None).expect_err("no such token").to_string();
     assert!(error.contains("found the special token 4000000; expected tokens below"), "{error}");
 }
+
+/// Windows of a long second text are, put together, what there is without a limit.
+#[test]
+fn windows_have_all_of_a_long_text() {
+    let bert = load("bert");
+    let context = "the dog saw the dog and the dog saw the cat and the dog ".repeat(4);
+    let whole = bert.encode_pair("the dog", &context, None).expect("encodes");
+    let tokens = |encoding: &lathe_text::Encoding| -> Vec<(u32, (usize, usize))> {
+        let own = (0..encoding.ids.len()).filter(|&i| encoding.texts[i] == Some(1));
+        own.map(|i| (encoding.ids[i], encoding.offsets[i])).collect()
+    };
+    let (all, first) = (tokens(&whole), whole.texts.iter().filter(|text| **text == Some(0)).count());
+    let room = 20 - first - 3;
+    let windows = bert.encode_windows("the dog", &context, 20, 4).expect("encodes");
+    assert!(windows.len() > 2);
+    for (i, window) in windows.iter().enumerate() {
+        let begin = i * (room - 4);
+        assert_eq!(tokens(window), all[begin..all.len().min(begin + room)], "window {i}");
+        assert_eq!((window.ids[0], window.texts[0], window.ids.last()), (2, None, Some(&3)));
+        assert_eq!(window.segments.iter().filter(|&&segment| segment == 1).count(), tokens(window).len() + 1);
+    }
+    assert_eq!(windows.last().map(|window| *tokens(window).last().expect("some")), all.last().copied());
+    assert!(bert.encode_windows("the dog", &context, first + 3, 4).is_err());
+}

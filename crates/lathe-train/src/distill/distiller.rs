@@ -58,7 +58,7 @@ impl Distiller {
             k => {
                 let about = About {
                     teacher: fingerprint_of(Path::new(&distill.teacher))?,
-                    tokens: texts.train.header().key.clone(),
+                    tokens: texts.train.tokens()?.header().key.clone(),
                     task: task.key().into(),
                     batch: settings.batch,
                     accumulate: settings.accumulate,

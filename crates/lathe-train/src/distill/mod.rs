@@ -64,6 +64,10 @@ pub(crate) struct Opening<'a> {
 fn check(distill: &Distill, teacher: &Network, opening: &Opening<'_>) -> Result<()> {
     let Opening { settings, student, task, texts, len, .. } = *opening;
     let (own, theirs) = (&student.model.frame, &teacher.model.frame);
+    if task.of_examples().is_some() {
+        let expected = "a task that learns from a text, to learn from a teacher";
+        return Err(Error::setting("task", format_args!("{}", task.key()), expected));
+    }
     task.check(theirs)?;
     same_tokenizer("teacher", &distill.teacher, &texts.tokenizer)?;
     if !settings.init.is_empty() && Path::new(&settings.init).join("tokenizer.json").exists() {

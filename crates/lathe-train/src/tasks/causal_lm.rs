@@ -1,7 +1,7 @@
 //! Language modelling: every token from those before it. Losses are -log p of the next token.
 
 use super::{Batches, Cut, Task};
-use crate::data::{Batch, Sampler, Tokens};
+use crate::data::{Batch, Data, Sampler};
 use crate::evaluate::{self, Evaluation, Options};
 use crate::{Error, Result};
 use lathe_core::Frame;
@@ -36,7 +36,8 @@ impl Task for CausalLm {
     }
 
     /// Streams for models with a memory, shuffled windows for all others.
-    fn batches(&self, frame: &Frame, tokens: Tokens, cut: &Cut<'_>) -> Result<Box<dyn Batches>> {
+    fn batches(&self, frame: &Frame, data: &Data, cut: &Cut<'_>) -> Result<Box<dyn Batches>> {
+        let tokens = data.tokens()?.clone();
         Ok(Box::new(match frame.has_memory() {
             true => Sampler::streams(tokens, cut.batch, cut.len)?,
             false => Sampler::windows(tokens, cut.batch, cut.len, cut.seed)?,
@@ -46,11 +47,11 @@ impl Task for CausalLm {
     fn evaluate(
         &self,
         network: &Network,
-        tokens: &Tokens,
+        data: &Data,
         options: &Options<'_>,
         watch: &mut dyn FnMut(u64, u64),
     ) -> Result<Evaluation> {
-        evaluate::evaluate(network, tokens, options, watch)
+        evaluate::evaluate(network, data.tokens()?, options, watch)
     }
 }
 

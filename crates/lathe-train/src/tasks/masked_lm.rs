@@ -5,7 +5,7 @@
 //! the model has one token more, its last.
 
 use super::{Batches, Cut, Task};
-use crate::data::{Batch, Sampler, Specials, Tokens, mix};
+use crate::data::{Batch, Data, Sampler, Specials, mix};
 use crate::evaluate::{Evaluation, Onlooker, Options, Window};
 use crate::{Error, Result};
 use lathe_core::Frame;
@@ -48,10 +48,10 @@ impl Task for MaskedLm {
         u32::from(specials.mask.is_none())
     }
 
-    fn batches(&self, frame: &Frame, tokens: Tokens, cut: &Cut<'_>) -> Result<Box<dyn Batches>> {
-        let masking = Masking::new(frame, cut.specials, cut.vocab)?;
+    fn batches(&self, frame: &Frame, data: &Data, cut: &Cut<'_>) -> Result<Box<dyn Batches>> {
+        let masking = Masking::new(frame, cut.tokenizer.specials(), cut.tokenizer.vocab())?;
         let inside = masking.inside(cut.len)?;
-        let windows = Sampler::windows(tokens, cut.batch, inside, cut.seed)?;
+        let windows = Sampler::windows(data.tokens()?.clone(), cut.batch, inside, cut.seed)?;
         Ok(Box::new(Masked { windows, masking, inside, seed: cut.seed }))
     }
 
@@ -60,12 +60,13 @@ impl Task for MaskedLm {
     fn evaluate(
         &self,
         network: &Network,
-        tokens: &Tokens,
+        data: &Data,
         options: &Options<'_>,
         watch: &mut dyn FnMut(u64, u64),
     ) -> Result<Evaluation> {
         let frame = &network.model.frame;
-        let masking = Masking::new(frame, options.specials, options.vocab)?;
+        let tokens = data.tokens()?;
+        let masking = Masking::new(frame, options.tokenizer.specials(), options.tokenizer.vocab())?;
         let inside = masking.inside(options.window_of(frame))?;
         let total = if options.limit == 0 { tokens.len() } else { tokens.len().min(options.limit) };
         let (mut done, mut nats, mut told, mut right) = (0, 0.0, 0u64, 0u64);
@@ -91,7 +92,7 @@ impl Task for MaskedLm {
             bits_per_byte: loss / std::f64::consts::LN_2 / bytes_per_token,
             tokens: told,
             accuracy: Some(right as f64 / told.max(1) as f64),
-            kinds: Vec::new(),
+            ..Evaluation::NONE
         })
     }
 }
@@ -153,6 +154,7 @@ impl Masking {
     fn batch<'a>(&self, windows: impl Iterator<Item = (&'a [u32], u64)>) -> Batch {
         let mut batch = Batch::default();
         for (text, key) in windows {
+            batch.rows += 1;
             let first = self.around.map(|(first, _)| first);
             let last = self.around.map(|(_, last)| last);
             batch.ids.extend(first);

@@ -3,7 +3,7 @@
 //! token of the first part. Losses are -log p of the next token.
 
 use super::{Batches, Cut, Task};
-use crate::data::{Batch, Sampler, Tokens};
+use crate::data::{Batch, Data, Sampler};
 use crate::evaluate::{Evaluation, Options, Window};
 use crate::{Error, Result};
 use lathe_core::Frame;
@@ -32,7 +32,7 @@ fn source_len(frame: &Frame) -> Result<usize> {
 
 /// Windows [B, S + T - 1] and the tokens after theirs, cut in two.
 fn cut(windows: &Batch, rows: usize, source: usize) -> Batch {
-    let mut batch = Batch { fresh: true, ..Batch::default() };
+    let mut batch = Batch { fresh: true, rows, ..Batch::default() };
     let len = windows.ids.len() / rows;
     for (ids, next) in windows.ids.chunks_exact(len).zip(windows.targets.chunks_exact(len)) {
         batch.source.extend_from_slice(&ids[..source]);
@@ -55,9 +55,9 @@ impl Task for PrefixLm {
         source_len(frame).map(|_| ())
     }
 
-    fn batches(&self, frame: &Frame, tokens: Tokens, cut: &Cut<'_>) -> Result<Box<dyn Batches>> {
+    fn batches(&self, frame: &Frame, data: &Data, cut: &Cut<'_>) -> Result<Box<dyn Batches>> {
         let source = source_len(frame)?;
-        let windows = Sampler::windows(tokens, cut.batch, source + cut.len - 1, cut.seed)?;
+        let windows = Sampler::windows(data.tokens()?.clone(), cut.batch, source + cut.len - 1, cut.seed)?;
         Ok(Box::new(Halves { windows, rows: cut.batch, source }))
     }
 
@@ -65,12 +65,12 @@ impl Task for PrefixLm {
     fn evaluate(
         &self,
         network: &Network,
-        tokens: &Tokens,
+        data: &Data,
         options: &Options<'_>,
         watch: &mut dyn FnMut(u64, u64),
     ) -> Result<Evaluation> {
         let frame = &network.model.frame;
-        let source = source_len(frame)?;
+        let (source, tokens) = (source_len(frame)?, data.tokens()?);
         let window = options.window_of(frame);
         let all = tokens.len().saturating_sub(source as u64);
         let total = if options.limit == 0 { all } else { all.min(options.limit) };
@@ -86,7 +86,7 @@ impl Task for PrefixLm {
             let rows = (AT_ONCE / (source + len)).clamp(1, rest / len);
             let mut text = vec![0; source + rows * len];
             tokens.read(done, &mut text)?;
-            let mut windows = Batch::default();
+            let mut windows = Batch { rows, ..Batch::default() };
             for first in (0..rows).map(|row| row * len) {
                 windows.ids.extend_from_slice(&text[first..first + source + len - 1]);
                 windows.targets.extend_from_slice(&text[first + 1..first + source + len]);
@@ -109,8 +109,7 @@ impl Task for PrefixLm {
             perplexity: loss.exp(),
             bits_per_byte: loss / std::f64::consts::LN_2 / bytes_per_token,
             tokens: total,
-            accuracy: None,
-            kinds: Vec::new(),
+            ..Evaluation::NONE
         })
     }
 }

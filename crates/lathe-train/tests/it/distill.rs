@@ -414,7 +414,7 @@ struct Again;
 
 impl Batches for Again {
     fn batch(&self, _: u64) -> lathe_train::Result<Batch> {
-        Ok(Batch { ids: IDS.to_vec(), targets: IDS.to_vec(), fresh: true, ..Batch::default() })
+        Ok(Batch { rows: BATCH, ids: IDS.to_vec(), targets: IDS.to_vec(), fresh: true, ..Batch::default() })
     }
 
     fn steps_per_epoch(&self) -> u64 {

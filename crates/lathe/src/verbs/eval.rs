@@ -7,7 +7,7 @@ use crate::screen;
 use anyhow::Result;
 use clap::Parser;
 use lathe_job::choices;
-use lathe_job::evaluate::{self, Request};
+use lathe_job::evaluate::{self, Request, Suite};
 use lathe_ops::Precision;
 use lathe_train::divergence::{Divergence, Spread};
 use std::path::PathBuf;
@@ -39,6 +39,9 @@ Examples:
   lathe eval SmolLM2-135M.gguf --data test.txt
   lathe eval my_bert --task masked_lm --data test.txt
   lathe eval stories15M --task choices --data copa.jsonl --shots 1
+  lathe eval my_mrpc --task glue:MRPC --data GLUE    # the folder with MRPC in it, or MRPC itself
+  lathe eval runs --task glue --data GLUE            # runs/CoLA, runs/SST-2 and so on, and their mean score
+  lathe eval minilm --task embed --data STS-B/dev.tsv
   lathe eval mine_int8 --data test.txt --against mine
   lathe eval mine --data enwik8.gz --tgt-len 128 --mem-len 2052 --clamp-len 820"
 )]
@@ -66,9 +69,16 @@ pub struct Eval {
     /// Precision of products: f32 or bf16
     #[arg(long, default_value_t = Precision::F32)]
     precision: Precision,
-    /// What to evaluate for: causal_lm, masked_lm or choices [default: what the model is for]
+    /// What to evaluate for: causal_lm, masked_lm, classify, regress, choose, span, embed, choices, or glue:NAME,
+    /// superglue:NAME, squad [default: what the model is for]
     #[arg(long, default_value = "", hide_default_value = true)]
     task: String,
+    /// With examples: their columns of texts and label, as sentence1,sentence2,label [default: the usual names]
+    #[arg(long, default_value = "", hide_default_value = true)]
+    columns: String,
+    /// With embed: what an embedding is, the mean of a text's tokens, or cls, the first [default: the model's]
+    #[arg(long, value_parser = ["mean", "cls"])]
+    pooling: Option<String>,
     /// Score documents one by one: those between lines `<|endoftext|>`, or else between blank lines
     #[arg(long)]
     documents: bool,
@@ -89,19 +99,28 @@ pub struct Eval {
 impl Action for Eval {
     fn run(self, json: bool) -> Result<()> {
         let Self { folder, data, context, window, tgt_len, mem_len, clamp_len, .. } = self;
-        let Self { precision, task, documents, against, shots, seed, form, .. } = self;
+        let Self { precision, task, columns, pooling, documents, against, shots, seed, form, .. } = self;
         let lengths = Request { context, window, tgt_len, mem_len, clamp_len, ..Request::default() };
-        let request = Request { folder, data, precision, task, documents, against, ..lengths };
+        let request = Request { folder, data, precision, task, columns, pooling, documents, against, ..lengths };
         let asked = choices::Request { model: request, form, shots, seed };
         if asked.is_meant()? {
             return ask(&asked, json);
         }
         let request = asked.model;
+        if let Some(found) = screen::job(|context, watch| evaluate::suite(context.registry, &request, watch))? {
+            return if json { output::json(&found) } else { output::text(&suite(&found)) };
+        }
         let found = screen::job(|context, watch| evaluate::run(context.registry, &request, watch))?;
         if json {
             return output::json(&found);
         }
         let evaluation = &found.evaluation;
+        if let Some(examples) = evaluation.examples {
+            let files = found.files.iter().map(|of| format!("\n{}: {}", of.file, screen::metrics(&of.evaluation)));
+            let (metrics, files) = (screen::metrics(evaluation), files.collect::<String>());
+            let (bold, plain) = (BOLD.render(), BOLD.render_reset());
+            return output::text(&format!("{bold}{metrics}{plain} over {} examples{files}", grouped(examples)));
+        }
         output::text(&format!(
             "{}{:.4} bits/byte{}, perplexity {:.3}, loss {:.5} over {} tokens{}{}\n{}",
             BOLD.render(),
@@ -139,6 +158,17 @@ fn ask(request: &choices::Request, json: bool) -> Result<()> {
         found.form,
         found.shots,
     ))
+}
+
+/// The score of a suite, and each of its tasks.
+fn suite(found: &Suite) -> String {
+    let missing = match found.missing.as_slice() {
+        [] => String::new(),
+        missing => format!("\nno model for {}", missing.join(", ")),
+    };
+    let tasks = found.tasks.iter().map(|(name, of)| format!("\n{name}: {}", screen::metrics(&of.evaluation)));
+    let (bold, plain, tasks) = (BOLD.render(), BOLD.render_reset(), tasks.collect::<String>());
+    format!("{bold}score {:.4}{plain} over {} tasks{tasks}{missing}", found.score, found.tasks.len())
 }
 
 /// A divergence in a line.

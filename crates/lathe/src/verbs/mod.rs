@@ -15,6 +15,7 @@ mod generate;
 mod man;
 mod models;
 mod optimize;
+mod predict;
 mod profile;
 mod proxies;
 mod prune;
@@ -44,6 +45,7 @@ pub const VERBS: &[Verb] = &[
     verb::<train::Train>(),
     verb::<distill::Distill>(),
     verb::<eval::Eval>(),
+    verb::<predict::Predict>(),
     verb::<generate::Generate>(),
     verb::<serve::Serve>(),
     verb::<forward::Forward>(),

@@ -7,7 +7,7 @@ use crate::screen::{self, short};
 use anyhow::Result;
 use clap::{Arg, ArgMatches, Command, Parser};
 use lathe_core::model::Key;
-use lathe_job::train::{self, DEFAULT_MODEL, Request};
+use lathe_job::train::{self, DEFAULT_MODEL, Request, Seeds};
 use lathe_train::evaluate::Evaluation;
 use lathe_train::run::Outcome;
 use lathe_train::settings;
@@ -29,6 +29,8 @@ the model of that name was made that ships with its weights.
 Examples:
   lathe train --out first                                   # the built-in language, a small model
   lathe train --data my.txt --tokenizer bpe:4096 --model gpt2_small --vocab 4096 --max-len 128 --steps 500 --out mine
+  lathe train --init minilm --task glue:MRPC --data GLUE --seeds 3 --out my_mrpc
+  lathe train --init minilm --task classify --data train.csv --columns title,topic --out topics
   lathe train --resume mine"
 )]
 pub struct Train {
@@ -37,6 +39,9 @@ pub struct Train {
     /// Go on with the run in a folder
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
+    /// As many runs, each with the next seed, in folders seed-N of --out; median and deviation of what they give
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    seeds: u32,
     #[command(flatten)]
     flags: Flags,
 }
@@ -92,6 +97,11 @@ impl Action for Train {
                 let Flags { model, settings, keys } = self.flags;
                 let (settings, keys) = (input::given(&settings)?, keys.given()?);
                 let request = Request { run: self.run, settings, model, keys };
+                if self.seeds > 1 {
+                    let found =
+                        screen::job(|context, watch| train::seeds(&request, self.seeds, context.registry, watch))?;
+                    return if json { output::json(&found) } else { output::text(&of_seeds(&found)) };
+                }
                 screen::job(|context, watch| train::begin(&request, context.registry, watch))?
             }
         };
@@ -100,6 +110,20 @@ impl Action for Train {
         }
         output::text(&summary(&outcome))
     }
+}
+
+/// What runs with several seeds gave.
+fn of_seeds(found: &Seeds) -> String {
+    let mut table = Table::new(&["", "median", "deviation", "runs"], 1);
+    for (name, median) in found.median.iter().filter(|(name, _)| !["tokens", "examples"].contains(&name.as_str())) {
+        let of_run = |run: &Outcome| {
+            let valid = serde_json::to_value(&run.valid).unwrap_or_default();
+            valid[name].as_f64().map_or_else(|| "-".into(), |value| format!("{value:.4}"))
+        };
+        let runs: Vec<String> = found.seeds.iter().map(of_run).collect();
+        table.row([name.clone(), format!("{median:.4}"), format!("{:.4}", found.deviation[name]), runs.join(" ")]);
+    }
+    format!("{table}")
 }
 
 /// The kinds of the built-in language as a table; nothing on other text.

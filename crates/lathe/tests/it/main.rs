@@ -7,6 +7,7 @@ mod compare;
 mod data;
 mod differentiable;
 mod distill;
+mod encoders;
 mod export;
 mod families;
 mod forward;

@@ -26,6 +26,8 @@ fn readme_commands_run() {
     std::fs::write(folder.path().join("my.txt"), &text).expect("a text");
     std::fs::write(folder.path().join("test.txt"), &text[..2000]).expect("a text");
     std::fs::write(folder.path().join("my_space.toml"), SPACE).expect("a space");
+    let reviews = format!("text,label\n{}", "a joy,good\ntoo long,bad\n".repeat(10));
+    std::fs::write(folder.path().join("reviews.csv"), reviews).expect("a table");
     let mut ran = 0;
     let blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     for line in blocks.flat_map(str::lines).filter(|line| line.starts_with("lathe ")) {

@@ -1,0 +1,89 @@
+//! Examples to learn from: a text, a pair of texts or several of them, and what is right for it.
+//!
+//! [`table`] reads files, [`form`] says which columns mean what, [`benchmarks`] knows the forms of GLUE, SuperGLUE and
+//! SQuAD. [`encoded`] makes tokens of examples, and batches in which texts of similar lengths stand together;
+//! [`scores`] has the metrics.
+
+pub mod benchmarks;
+pub mod encoded;
+pub mod form;
+pub mod open;
+pub mod scores;
+pub mod squad;
+pub mod table;
+
+use scores::Metric;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// An example.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Example {
+    /// The line of its file.
+    pub line: u64,
+    /// What a model reads, one after the other: texts, or pairs of them.
+    pub texts: Vec<(String, Option<String>)>,
+    /// What is right.
+    #[serde(default, skip_serializing_if = "Target::is_none")]
+    pub target: Target,
+    /// Which examples it belongs to, or how its file calls it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The choices, of which each has a text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
+}
+
+/// What is right for an example.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub enum Target {
+    /// Nobody says.
+    #[default]
+    None,
+    /// A label.
+    Label(String),
+    /// A number.
+    Value(f64),
+    /// Some of its choices.
+    Right(Vec<usize>),
+    /// Parts of its second text; none where that does not tell.
+    Answers(Vec<Answer>),
+}
+
+impl Target {
+    /// Whether nobody says.
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+/// A part of a text that answers a question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The answer.
+    pub text: String,
+    /// Its first character in the text.
+    pub start: usize,
+}
+
+impl Answer {
+    /// Where its bytes are in a context; none where it is not there.
+    pub fn bytes(&self, context: &str) -> Option<std::ops::Range<usize>> {
+        let start = match context.char_indices().nth(self.start) {
+            Some((at, _)) => at,
+            None => return None,
+        };
+        context[start..].starts_with(&self.text).then(|| start..start + self.text.len())
+    }
+}
+
+/// Examples of a file.
+#[derive(Debug, Clone)]
+pub struct Examples {
+    /// The file.
+    pub path: PathBuf,
+    /// What models are judged by.
+    pub metrics: Vec<Metric>,
+    /// All of them, in the file's order.
+    pub examples: Vec<Example>,
+}

@@ -1,0 +1,179 @@
+//! Fine-tuned encoders against `transformers`: numbers, loss, every gradient and ten steps of AdamW, from folders that
+//! `oracles/encoders.py` saved; and these folders both ways.
+
+use lathe_model::{Grads, Input, Network, REGISTRY, Training, folder};
+use lathe_ops::loss::IGNORE;
+use lathe_train::optimizer::{Optimizer, Rule};
+use lathe_train::settings::Settings;
+use lathe_train::tasks::{self, Sequences, Task};
+use safetensors::{Dtype, SafeTensors};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+const CASES: [&str; 5] = ["classify", "regress", "choose", "span", "embed"];
+
+fn place(case: &str) -> PathBuf {
+    PathBuf::from(format!("{}/tests/it/fixtures/encoders/{case}", env!("CARGO_MANIFEST_DIR")))
+}
+
+struct Fixture {
+    floats: HashMap<String, Vec<f32>>,
+    ids: Vec<u32>,
+    mask: Vec<bool>,
+    segments: Vec<u32>,
+    /// [B, T], as a task has them.
+    targets: Vec<u32>,
+    batch: usize,
+}
+
+impl Fixture {
+    fn read(case: &str) -> Self {
+        let bytes = std::fs::read(place(case).join("expected.safetensors")).unwrap();
+        let (mut floats, mut ints, mut batch) = (HashMap::new(), HashMap::new(), 0);
+        for (name, tensor) in SafeTensors::deserialize(&bytes).unwrap().iter() {
+            if tensor.dtype() == Dtype::I64 {
+                let values = tensor.data().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32);
+                ints.insert(name.to_string(), values.collect::<Vec<u32>>());
+                batch = if name == "ids" { tensor.shape()[0] } else { batch };
+            } else {
+                let values = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+                floats.insert(name.to_string(), values.collect::<Vec<f32>>());
+            }
+        }
+        let wanted: Vec<u32> = match case {
+            "regress" | "embed" => floats["targets"].iter().map(|value| value.to_bits()).collect(),
+            "span" => ints["targets"].chunks_exact(2).map(|pair| pair[0] << 16 | pair[1]).collect(),
+            _ => ints["targets"].clone(),
+        };
+        // At the first token of each example, some of which have two rows.
+        let (len, rows) = (ints["ids"].len() / batch, batch / wanted.len());
+        let mut targets = vec![IGNORE; batch * len];
+        wanted.iter().enumerate().for_each(|(i, &target)| targets[i * rows * len] = target);
+        let mask = ints["mask"].iter().map(|&real| real == 1).collect();
+        Self { floats, ids: ints["ids"].clone(), mask, segments: ints["segments"].clone(), targets, batch }
+    }
+
+    fn input(&self) -> Input<'_> {
+        Input { mask: Some(&self.mask), segments: Some(&self.segments), ..Input::tokens(&self.ids, self.batch) }
+    }
+
+    /// The mean loss, and its gradients.
+    fn train(&self, task: &dyn Task, network: &Network, grads: &mut Grads) -> f32 {
+        let counted = self.targets.iter().filter(|&&target| target != IGNORE).count() as f32;
+        let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / counted };
+        grads.clear();
+        let objective = task.objective(Sequences::new(self.input(), &self.targets));
+        let mut state = network.init_memory(self.batch);
+        let losses = network.train(&self.input(), &*objective, &mut state, &training, grads).losses;
+        losses.iter().sum::<f32>() / counted
+    }
+}
+
+/// Largest difference, relative to the largest entry.
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let most = b.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    a.iter().zip(b).fold(0.0f32, |worst, (a, b)| worst.max((a - b).abs())) / most.max(1e-3)
+}
+
+#[test]
+fn fine_tuning_goes_as_in_transformers() {
+    for case in CASES {
+        let fixture = Fixture::read(case);
+        let mut network = folder::load(&place(case), &REGISTRY).unwrap();
+        let task = tasks::find(if case == "embed" { case } else { "" }, &network.model).unwrap();
+        assert_eq!(task.key(), case, "what a folder is for");
+        let rows = Sequences::new(fixture.input(), &fixture.targets);
+        let hidden = network.hidden(&fixture.input(), &mut network.init_memory(fixture.batch));
+        let values = task.of_examples().unwrap().numbers(&network, &rows, &hidden).unwrap();
+        assert!(difference(&values, &fixture.floats["logits"]) < 1e-4, "{case}: numbers");
+
+        let mut grads = Grads::new(network.params());
+        let loss = fixture.train(task, &network, &mut grads);
+        assert!((loss - fixture.floats["loss"][0]).abs() < 1e-4 * loss, "{case}: loss {loss}");
+        let mut reached = 0;
+        for (param, grad) in network.params().iter().zip(grads.finish()) {
+            // BertModel saves its names without a prefix.
+            let name = param.name.strip_prefix("bert.").filter(|_| case == "embed").unwrap_or(&param.name);
+            match fixture.floats.get(&format!("grad.{name}")) {
+                Some(expected) => {
+                    let apart = difference(grad, expected);
+                    assert!(apart < 1e-3, "{case}: gradient of {name} {apart}");
+                    reached += 1;
+                }
+                None => assert!(grad.iter().all(|&g| g == 0.0), "{case}: {name}"),
+            }
+        }
+        assert_eq!(reached, fixture.floats.keys().filter(|name| name.starts_with("grad.")).count(), "{case}");
+
+        let settings = Settings { beta2: 0.999, weight_decay: 0.01, clip: 1.0, ..Settings::default() };
+        let mut optimizer = Optimizer::new(Rule::AdamW, &settings, network.params());
+        for (step, &expected) in (1..).zip(&fixture.floats["adamw_losses"]) {
+            let loss = fixture.train(task, &network, &mut grads);
+            assert!((loss - expected).abs() < 1e-3 * expected, "{case}: step {step}: {loss} and {expected}");
+            optimizer.step(network.params_mut(), &mut grads, step, 0.01);
+        }
+    }
+}
+
+#[test]
+fn fine_tuned_folders_go_both_ways() {
+    for case in CASES {
+        let network = folder::load(&place(case), &REGISTRY).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        folder::save_for_transformers(&network, dir.path()).unwrap();
+        let config = |path: PathBuf| -> serde_json::Value {
+            serde_json::from_slice(&std::fs::read(path.join("config.json")).unwrap()).unwrap()
+        };
+        let (theirs, ours) = (config(place(case)), config(dir.path().into()));
+        for key in ["architectures", "model_type", "num_hidden_layers", "hidden_act"] {
+            assert_eq!(theirs[key], ours[key], "{case}: {key}");
+        }
+        // These stand for themselves where a model has the usual two labels.
+        for key in ["id2label", "label2id"].iter().filter(|_| ["classify", "regress"].contains(&case)) {
+            assert_eq!(theirs[*key], ours[*key], "{case}: {key}");
+        }
+        let names = |path: PathBuf| -> Vec<String> {
+            let bytes = std::fs::read(path.join("model.safetensors")).unwrap();
+            let mut names: Vec<String> = SafeTensors::deserialize(&bytes)
+                .unwrap()
+                .names()
+                .into_iter()
+                .map(|name| name.replace("bert.", ""))
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(place(case)), names(dir.path().into()), "{case}");
+        let again = folder::load(dir.path(), &REGISTRY).unwrap();
+        assert_eq!(again.model, network.model, "{case}");
+        for (a, b) in network.params().iter().zip(again.params().iter()) {
+            assert_eq!(a.data, b.data, "{case}: {}", a.name);
+        }
+    }
+}
+
+/// An encoder gets the output layer of a task: everything below it stays, and a layer of other labels begins afresh.
+#[test]
+fn an_output_layer_is_put_on_what_is_there() {
+    let with = |case: &str, head: &str, labels: &[&str]| {
+        let mut spec = folder::load_model(&place(case), &REGISTRY).unwrap().spec();
+        let words = lathe_core::model::Value::Words(labels.iter().map(|label| label.to_string()).collect());
+        spec.set(REGISTRY.key("labels").unwrap(), words);
+        spec.set(REGISTRY.key("head").unwrap(), lathe_core::model::Value::Word(head.into()));
+        folder::load_under(&place(case), spec.model(&REGISTRY).unwrap(), 1, &REGISTRY).unwrap()
+    };
+    let classifier = ["classifier.weight", "classifier.bias"];
+    let pooler = ["bert.pooler.dense.weight", "bert.pooler.dense.bias"];
+    let fresh = |found: &(Network, Vec<String>)| found.1.clone();
+    assert_eq!(fresh(&with("embed", "classify", &["a", "b"])), classifier);
+    assert_eq!(fresh(&with("classify", "classify", &["low", "middle", "other"])), classifier);
+    assert_eq!(fresh(&with("classify", "classify", &["low", "middle", "high"])), [""; 0]);
+    assert_eq!(fresh(&with("span", "regress", &[])), [pooler, classifier].concat());
+    let (network, _) = with("classify", "span", &[]);
+    let source = folder::load(&place("classify"), &REGISTRY).unwrap();
+    for param in network.params().iter().filter(|param| param.name.starts_with("bert.encoder")) {
+        let theirs = source.params().iter().find(|known| known.name == param.name).unwrap();
+        assert_eq!(param.data, theirs.data, "{}", param.name);
+    }
+}

@@ -1,0 +1,203 @@
+//! Encoders that are fine-tuned, judged and asked, through the program.
+
+use crate::{command, fails, json, text};
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use tempfile::TempDir;
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.0.path().join(name), text).expect("written");
+        self.path(name)
+    }
+
+    /// An encoder without an output layer for a task.
+    fn encoder(&self) -> String {
+        let out = self.path("encoder");
+        let model = "--backbone bert --layers (sf)x2 --d-model 16 --heads 2 --inner 32 --max-len 48 --task masked_lm";
+        let flags = format!("train --data builtin:0.02 --steps 5 --batch 4 --eval-every 100 --out {out} {model}");
+        json(&words(&flags));
+        out
+    }
+
+    /// Sentences whose label is a word in them.
+    fn sentences(&self) -> String {
+        let mut rows = String::from("text,label\n");
+        for i in 0..80 {
+            let word = ["bright", "dreary"][i % 2];
+            rows += &format!(
+                "\"{} {word} {}\",{}\n",
+                ["a", "so", "the"][i % 3],
+                ["day", "film"][i / 2 % 2],
+                ["good", "bad"][i % 2]
+            );
+        }
+        self.file("train.csv", &rows)
+    }
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("a number, not {value}"))
+}
+
+fn files(folder: &str) -> Vec<u8> {
+    std::fs::read(Path::new(folder).join("model.safetensors")).expect("weights")
+}
+
+#[test]
+fn a_classifier_is_trained_judged_and_asked() {
+    let folder = Folder::new();
+    let (encoder, data, out) = (folder.encoder(), folder.sentences(), folder.path("out"));
+    let run = format!("train --init {encoder} --task classify --data {data} --epochs 25 --batch 8 --lr 0.01 --seq 32");
+    let trained = json(&words(&format!("{run} --out {out}")));
+    // 72 sentences to train on, 8 to validate on.
+    assert_eq!((&trained["steps"], &trained["valid"]["examples"]), (&225.into(), &8.into()));
+    let settings = std::fs::read_to_string(format!("{out}/run.toml")).expect("settings");
+    for line in ["schedule = \"linear\"", "weight_decay = 0.01", "beta2 = 0.999", "head = \"classify\""] {
+        assert!(settings.contains(line), "{line} in {settings}");
+    }
+    assert!(settings.contains("labels = [\"bad\", \"good\"]"), "{settings}");
+    let config: Value = serde_json::from_slice(&std::fs::read(format!("{out}/config.json")).unwrap()).unwrap();
+    assert_eq!(config["architectures"][0], "BertForSequenceClassification");
+    assert_eq!(config["id2label"]["1"], "good");
+
+    let found = json(&["eval", &out, "--data", &data]);
+    assert_eq!((number(&found["accuracy"]), &found["examples"]), (1.0, &80.into()));
+    assert!(number(&found["f1"]) == 1.0 && number(&found["matthews"]) == 1.0 && found["perplexity"].is_null());
+    assert!(text(&["eval", &out, "--data", &data]).contains("accuracy 1.0000"));
+
+    // From a pipe, as it comes.
+    let mut child = command(&["predict", &out]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(b"a bright film\n\n{\"text\": \"so dreary day\"}\n").expect("written");
+    drop(stdin);
+    let said = String::from_utf8(child.wait_with_output().expect("ends").stdout).expect("UTF-8");
+    let said: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    assert_eq!(said.iter().map(|said| &said["label"]).collect::<Vec<_>>(), ["good", "bad"]);
+    assert!(number(&said[0]["probabilities"]["good"]) > 0.5);
+    let all = json(&["predict", &out, "--data", &data]);
+    assert_eq!(all["predictions"].as_array().expect("a list").len(), 80);
+
+    // Several seeds; what was done before is not done again.
+    let seeds = words(&run).into_iter().chain(["--seeds", "2", "--steps", "6", "--out"]).collect::<Vec<_>>();
+    let several = folder.path("several");
+    let args = [&seeds[..], &[&several]].concat();
+    let found = json(&args);
+    assert_eq!(found["seeds"].as_array().expect("runs").len(), 2);
+    let losses: Vec<f64> = (0..2).map(|i| number(&found["seeds"][i]["valid"]["loss"])).collect();
+    assert!((number(&found["median"]["loss"]) - (losses[0] + losses[1]) / 2.0).abs() < 1e-12);
+    let deviation = (losses[0] - losses[1]).abs() / 2f64.sqrt();
+    assert!((number(&found["deviation"]["loss"]) - deviation).abs() < 1e-12 && deviation > 0.0);
+    assert_eq!(json(&args), found);
+    let (code, told) = fails(&[&args[..], &["--clip", "0.5"]].concat());
+    assert!(code == 2 && told.contains("clip = 1.0"), "{told}");
+
+    // An adapted copy goes on from its own output layer, and a run that was killed to the same bits.
+    std::fs::remove_file(format!("{several}/seed-0/result.json")).expect("an outcome");
+    let weights = files(&format!("{several}/seed-0"));
+    for entry in std::fs::read_dir(format!("{several}/seed-0/checkpoints")).expect("checkpoints").flatten() {
+        if entry.file_name().to_string_lossy().as_ref() > "step-000000003" {
+            std::fs::remove_dir_all(entry.path()).expect("removed");
+        }
+    }
+    json(&["train", "--resume", &format!("{several}/seed-0")]);
+    assert_eq!(files(&format!("{several}/seed-0")), weights);
+}
+
+#[test]
+fn benchmarks_embeddings_and_suites() {
+    let folder = Folder::new();
+    let encoder = folder.encoder();
+    let glue = folder.path("glue");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lathe-train/tests/it/fixtures/benchmarks");
+    std::os::unix::fs::symlink(fixtures, &glue).expect("a link");
+    for name in ["STS-B", "MNLI"] {
+        let out = folder.path(&format!("runs/{name}"));
+        std::fs::create_dir_all(folder.path("runs")).expect("a folder");
+        let flags = format!("train --init {encoder} --task glue:{name} --data {glue} --epochs 2 --batch 2 --out {out}");
+        assert!(number(&json(&words(&flags))["valid"]["score"]).is_finite());
+    }
+    let found = json(&["eval", &folder.path("runs"), "--task", "glue", "--data", &glue]);
+    assert_eq!(found["missing"].as_array().expect("a list").len(), 7);
+    let scores = ["glue:STS-B", "glue:MNLI"].map(|name| number(&found["tasks"][name]["score"]));
+    assert!((number(&found["score"]) - (scores[0] + scores[1]) / 2.0).abs() < 1e-12);
+    let mnli = &found["tasks"]["glue:MNLI"];
+    assert_eq!((mnli["files"].as_array().expect("two files").len(), &mnli["examples"]), (2, &6.into()));
+    assert!(
+        text(&["eval", &folder.path("runs"), "--task", "glue", "--data", &glue]).contains("no model for glue:CoLA")
+    );
+
+    // Embeddings have length 1; a text is as similar to itself as can be.
+    let lines = folder.file("lines.txt", "a small house\nthe sea\na small house\n");
+    let vectors = json(&["predict", &encoder, "--task", "embed", "--data", &lines]);
+    let vector = |i: usize| -> Vec<f64> {
+        vectors["predictions"][i]["embedding"].as_array().expect("a vector").iter().map(number).collect()
+    };
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    assert!((dot(&vector(0), &vector(2)) - 1.0).abs() < 1e-5 && dot(&vector(0), &vector(1)) < 1.0 - 1e-4);
+    let pooling = ["mean", "cls"].map(|pooling| {
+        let args =
+            ["eval", &encoder, "--task", "embed", "--data", &format!("{glue}/STS-B/train.tsv"), "--pooling", pooling];
+        number(&json(&args)["loss"])
+    });
+    assert!(pooling[0] != pooling[1]);
+
+    // Answers are parts of their context, counted in characters.
+    let span = folder.path("span");
+    let flags = format!("train --init {encoder} --task squad --data {glue} --epochs 2 --batch 2 --out {span}");
+    assert!(number(&json(&words(&flags))["valid"]["exact_match"]) <= 1.0);
+    let asked = "{\"question\": \"Who?\", \"context\": \"Åsa, who won\"}\n";
+    let said = json(&["predict", &span, "--data", &folder.file("asked.jsonl", asked)]);
+    let (answer, start) =
+        (said["predictions"][0]["answer"].as_str().expect("a text"), &said["predictions"][0]["start"]);
+    let from: String = "Åsa, who won".chars().skip(start.as_u64().expect("a place") as usize).collect();
+    assert!(from.starts_with(answer), "{said}");
+}
+
+#[test]
+fn what_is_not_for_examples_says_so() {
+    let folder = Folder::new();
+    let (encoder, data) = (folder.encoder(), folder.sentences());
+    let gpt2 = folder.path("gpt2");
+    let flags = format!(
+        "train --data builtin:0.02 --steps 2 --batch 2 --backbone gpt2 --layers sf --d-model 8 --max-len 16 --out {gpt2}"
+    );
+    json(&words(&flags));
+    let out = folder.path("out");
+    let train = |init: &str, task: &str, more: &str| {
+        fails(&words(&format!("train --init {init} --task {task} --data {data} --out {out} {more}")))
+    };
+    let (code, told) = train(&gpt2, "classify", "");
+    assert!(code == 2 && told.contains("an encoder with head classify"), "{told}");
+    let (code, told) = train(&encoder, "sentiment", "");
+    assert!(code == 2 && told.contains("found `sentiment`; expected") && told.contains("glue:CoLA"), "{told}");
+    let (code, told) = train(&encoder, "classify", "--seq 64");
+    assert!(code == 2 && told.contains("at most max_len, which is 48"), "{told}");
+    let (code, told) = train(&encoder, "regress", "");
+    assert!(code == 1 && told.contains("train.csv, line 2: found the value `good`; expected a number"), "{told}");
+    let (code, told) = fails(&["predict", &gpt2, "--data", &data]);
+    assert!(code == 2 && told.contains("whose predictions are tokens"), "{told}");
+    let lines = folder.file("strange.jsonl", "{\"a\": 1}\n");
+    let (code, told) = fails(&["predict", &encoder, "--task", "embed", "--data", &lines]);
+    assert!(
+        code == 1 && told.contains("strange.jsonl, line 1: found the columns a; expected columns of texts"),
+        "{told}"
+    );
+    assert!(!Path::new(&out).exists());
+}
