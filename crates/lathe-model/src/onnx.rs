@@ -14,7 +14,7 @@ use crate::params::{ParamId, Params};
 use lathe_core::Model;
 use lathe_onnx::{Dim, Graph, Kind, Tensor, Value};
 use lathe_ops::activation::Act;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What is added to scores that do not count: large enough that nothing is left of them, and finite, so that rows of
 /// padding alone stay numbers.
@@ -43,6 +43,8 @@ pub struct OnnxPass<'a> {
     remembered: usize,
     /// What was computed once for all, by name.
     shared: HashMap<String, Value>,
+    /// What left a non-linearity: its rows are too different to be rounded by one scale.
+    uneven: HashSet<Value>,
     /// Matrices that rows of tokens are read from.
     pub(crate) tables: HashMap<ParamId, Table>,
 }
@@ -51,7 +53,7 @@ pub struct OnnxPass<'a> {
 #[derive(Clone)]
 pub(crate) struct Table {
     /// Numbers or codes, a row for each token.
-    pub rows: Value,
+    pub codes: Value,
     /// Scales of codes.
     pub scales: Option<Value>,
     /// What is added to them.
@@ -80,6 +82,7 @@ fn build(network: &Network, options: &OnnxOptions) -> Result<Graph, String> {
         cached: 0,
         remembered: 0,
         shared: HashMap::new(),
+        uneven: HashSet::new(),
         tables: HashMap::new(),
     };
     pass.graph.enter("stem");
@@ -271,7 +274,7 @@ impl OnnxPass<'_> {
         all
     }
 
-    /// A non-linearity; where it is gated, of the first half of each row, times the second.
+    /// A non-linearity, times a value where it is gated.
     pub fn activation(&mut self, act: Act, gate: &Value, value: Option<&Value>) -> Value {
         let graph = &mut self.graph;
         let given = match act {
@@ -283,10 +286,17 @@ impl OnnxPass<'_> {
                 graph.node("Mul", &[gate, &sigmoid], &[])
             }
         };
-        match value {
+        let given = match value {
             Some(value) => graph.node("Mul", &[&given, value], &[]),
             None => given,
-        }
+        };
+        self.uneven.insert(given.clone());
+        given
+    }
+
+    /// Whether rows are to be rounded each by itself.
+    pub(crate) fn is_uneven(&self, x: &Value) -> bool {
+        self.uneven.contains(x)
     }
 
     /// Another shape, in which 0 stands for a size that stays and -1 for what is left.
@@ -297,8 +307,14 @@ impl OnnxPass<'_> {
 
     /// Parts along the last axis.
     pub fn parts<const N: usize>(&mut self, x: &Value, sizes: [usize; N]) -> [Value; N] {
-        let sizes = self.graph.ints(&sizes.map(|size| size as i64));
-        self.graph.several("Split", &[x, &sizes], &[("axis", (-1).into())])
+        self.parts_of(x, &sizes).try_into().expect("as many as there are sizes")
+    }
+
+    /// The same of any number of them.
+    pub(crate) fn parts_of(&mut self, x: &Value, sizes: &[usize]) -> Vec<Value> {
+        let list: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
+        let list = self.graph.ints(&list);
+        self.graph.several("Split", &[x, &list], sizes.len(), &[("axis", (-1).into())])
     }
 
     /// A vector that is used here alone.

@@ -194,8 +194,8 @@ impl Graph {
     }
 
     /// What an operator with several outputs gives.
-    pub fn several<const N: usize>(&mut self, op: &str, inputs: &[&Value], attributes: &[(&str, Attr)]) -> [Value; N] {
-        self.nodes_of("", op, inputs, N, attributes).try_into().expect("as many as were asked for")
+    pub fn several(&mut self, op: &str, inputs: &[&Value], outputs: usize, attributes: &[(&str, Attr)]) -> Vec<Value> {
+        self.nodes_of("", op, inputs, outputs, attributes)
     }
 
     /// What an operator of ONNX Runtime gives.

@@ -365,7 +365,7 @@ impl Sublayer for FfnLayer {
     }
 
     fn onnx(&self, pass: &mut OnnxPass<'_>, input: &Value) -> std::result::Result<Value, String> {
-        let mut h: Vec<Value> = self.up.iter().map(|linear| linear.onnx(pass, input)).collect();
+        let mut h = Linear::onnx_parts(&self.up, pass, input);
         if self.gated && h.len() == 1 {
             h = pass.parts(&h[0], [self.inner; 2]).into();
         }

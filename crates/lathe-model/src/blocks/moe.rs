@@ -277,7 +277,8 @@ impl Sublayer for MoeLayer {
         let logits = self.gate.onnx(pass, input);
         let all = pass.graph.node("Softmax", &[&logits], &[("axis", (-1).into())]);
         let count = pass.graph.ints(&[self.top_k as i64]);
-        let [mut weights, chosen] = pass.graph.several("TopK", &[&all, &count], &[("axis", (-1).into())]);
+        let mut best = pass.graph.several("TopK", &[&all, &count], 2, &[("axis", (-1).into())]).into_iter();
+        let (Some(mut weights), Some(chosen)) = (best.next(), best.next()) else { unreachable!("two outputs") };
         if self.renormalise {
             let sum = pass.graph.node("ReduceSum", &[&weights, &last], &[("keepdims", 1.into())]);
             weights = pass.graph.node("Div", &[&weights, &sum], &[]);

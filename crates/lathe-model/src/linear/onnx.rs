@@ -3,21 +3,26 @@
 //! | storage | product |
 //! |---|---|
 //! | f32; f16 and bf16, which become f32 when the file is loaded | MatMul |
-//! | int8 and int6 with a scale for each row | rows of x rounded to 8 bits, then MatMulInteger |
+//! | int8 and int6 with a scale for each row | DynamicQuantizeMatMul; MatMulIntegerToFloat after a non-linearity |
 //! | int8 and int6 in groups | MatMulNBits of 8 bits, accuracy level 4 |
 //! | int4 | MatMulNBits of 4 bits, accuracy level 4; 1 where activations stay as they are |
 //! | int8 and int6 where activations stay as they are | MatMul of f32 |
 //!
 //! Codes and scales are those of the model. Offsets become a small product of their own: with the sums of x over each
-//! group.
+//! group. Matrices with the same input are one product, so that it is rounded once.
+//!
+//! DynamicQuantizeMatMul rounds x by one scale for all rows. That does no harm after a norm or attention, but rows of what
+//! leaves a non-linearity are too different: there each is rounded by a scale of its own, as products of lathe do everywhere.
 
-use super::{Linear, Matrix};
+use super::{Experts, Linear, Matrix};
 use crate::onnx::{OnnxPass, Table};
-use crate::params::ParamId;
+use crate::params::{ParamId, Params};
 use lathe_onnx::{Kind, Tensor, Value};
 use lathe_ops::gemm::Mat;
 use lathe_ops::integers::{Activations, Integers};
 use lathe_ops::storage::{F32, Storage};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The largest code of rounded activations.
 const LARGEST: f32 = 127.0;
@@ -33,10 +38,20 @@ const BLOCK: usize = 128;
 enum Form {
     /// f32.
     Floats,
-    /// MatMulInteger.
+    /// A scale for each output.
     Rows,
-    /// MatMulNBits: bits, block, accuracy level.
-    Blocks { bits: usize, block: usize, accuracy: i64 },
+    /// MatMulNBits.
+    Blocks(Blocks),
+}
+
+/// How MatMulNBits reads codes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Blocks {
+    bits: usize,
+    /// Inputs with one scale.
+    block: usize,
+    /// What x is rounded to: 4 stands for 8 bits, 1 for f32.
+    accuracy: i64,
 }
 
 fn form(w: &Integers, activations: Activations) -> Form {
@@ -47,83 +62,148 @@ fn form(w: &Integers, activations: Activations) -> Form {
         // The sums of x over groups need groups that are whole.
         (_, Some(group)) if format.offset() && !w.inputs().is_multiple_of(group) => Form::Floats,
         (4, None) if format.offset() && !w.inputs().is_multiple_of(BLOCK) => Form::Floats,
-        (4, _) => Form::Blocks { bits: 4, block, accuracy: if rounded { 4 } else { 1 } },
-        (_, Some(_)) if rounded => Form::Blocks { bits: 8, block, accuracy: 4 },
+        (4, _) => Form::Blocks(Blocks { bits: 4, block, accuracy: if rounded { 4 } else { 1 } }),
+        (_, Some(_)) if rounded => Form::Blocks(Blocks { bits: 8, block, accuracy: 4 }),
         (_, None) if rounded => Form::Rows,
         _ => Form::Floats,
+    }
+}
+
+/// Codes of one or several matrices with the same inputs, one below another.
+struct Codes(Vec<(Arc<Integers>, Range<usize>)>);
+
+impl Codes {
+    fn inputs(&self) -> usize {
+        self.0[0].0.inputs()
+    }
+
+    fn outputs(&self) -> usize {
+        self.0.iter().map(|(_, rows)| rows.len()).sum()
+    }
+
+    /// Shows the codes of each output, as signed bytes around 0.
+    fn each(&self, mut see: impl FnMut(usize, &[u8])) {
+        let mut row = vec![0; self.inputs()];
+        let rows = self.0.iter().flat_map(|(w, rows)| rows.clone().map(move |o| (w, o)));
+        for (at, (w, o)) in rows.enumerate() {
+            w.codes(o, &mut row);
+            row.iter_mut().for_each(|code| *code = code.wrapping_sub(w.format().middle()));
+            see(at, &row);
+        }
+    }
+
+    /// Scales of outputs, each as often as there are to be blocks, and what is added to codes around 0.
+    fn sides(&self, blocks: usize) -> (Vec<f32>, Option<Vec<f32>>) {
+        let (mut scales, mut offsets) = (Vec::new(), Vec::new());
+        for (w, rows) in &self.0 {
+            let groups = w.format().groups(w.inputs());
+            let middle = f32::from(w.format().middle());
+            let (all, shifts) = (w.scales(), w.offsets());
+            for side in rows.clone().flat_map(|row| (0..groups).map(move |g| row * groups + g)) {
+                let times = if groups == 1 { blocks } else { 1 };
+                scales.extend(std::iter::repeat_n(all[side], times));
+                offsets.extend(shifts.get(side).map(|shift| vec![shift + all[side] * middle; times]).into_iter().flatten());
+            }
+        }
+        (scales, Some(offsets).filter(|offsets| !offsets.is_empty()))
     }
 }
 
 impl Linear {
     /// y = x W + b as nodes.
     pub fn onnx(&self, pass: &mut OnnxPass<'_>, x: &Value) -> Value {
-        let y = self.matrix.onnx(pass, 0, x);
-        let Some(bias) = self.bias else { return y };
-        let Matrix { first, outputs, .. } = self.matrix;
-        let (values, name) = (&pass.params.get(bias)[first..][..outputs], part_name(pass, bias, &self.matrix, 0));
-        let bias = pass.constant(&name, &[outputs], values);
-        pass.graph.node("Add", &[&y, &bias], &[])
+        Self::onnx_parts(std::slice::from_ref(self), pass, x).remove(0)
+    }
+
+    /// y = x W + b of several layers with the same input as nodes; integers of one format are one product.
+    pub fn onnx_parts(linears: &[Self], pass: &mut OnnxPass<'_>, x: &Value) -> Vec<Value> {
+        let forms: Vec<Form> = linears.iter().map(|linear| linear.matrix.form(pass.params, 0)).collect();
+        let together = linears.len() > 1 && forms[0] != Form::Floats && forms.iter().all(|form| *form == forms[0]);
+        if !together {
+            let one = |linear: &Self| {
+                let bias = linear.bias.map(|id| linear.matrix.bias(pass.params, id, 0));
+                linear.matrix.onnx(pass, 0, x, bias)
+            };
+            return linears.iter().map(one).collect();
+        }
+        let codes = Codes(linears.iter().map(|linear| linear.matrix.codes(pass.params, 0)).collect());
+        let mut bias: Vec<f32> = Vec::new();
+        for linear in linears {
+            let own = linear.bias.map(|id| linear.matrix.bias(pass.params, id, 0).1);
+            bias.extend(own.map_or_else(|| vec![0.0; linear.outputs()], |own| own.to_vec()));
+        }
+        let first = &linears[0];
+        let name = format!("{}.and_{}_more", pass.params.param(first.matrix.weight).name, linears.len() - 1);
+        let bias = linears.iter().any(|linear| linear.bias.is_some()).then(|| (format!("{name}.bias"), &*bias));
+        let y = product(pass, forms[0], x, &name, &codes, bias);
+        let sizes: Vec<usize> = linears.iter().map(Self::outputs).collect();
+        pass.parts_of(&y, &sizes)
     }
 }
 
-impl super::Experts {
+impl Experts {
     /// y = x W + b of one expert as nodes.
     pub fn onnx(&self, pass: &mut OnnxPass<'_>, expert: usize, x: &Value) -> Value {
-        let y = self.matrix.onnx(pass, expert, x);
-        let Some(bias) = self.bias else { return y };
-        let outputs = self.outputs();
-        let (values, name) =
-            (&pass.params.get(bias)[expert * outputs..][..outputs], part_name(pass, bias, &self.matrix, expert));
-        let bias = pass.constant(&name, &[outputs], values);
-        pass.graph.node("Add", &[&y, &bias], &[])
-    }
-}
-
-/// The name of what a matrix has of a parameter.
-fn part_name(pass: &OnnxPass<'_>, id: ParamId, matrix: &Matrix, i: usize) -> String {
-    let name = &pass.params.param(id).name;
-    match (matrix.count, matrix.outputs == matrix.total) {
-        (1, true) => name.clone(),
-        (1, false) => format!("{name}.{}", matrix.first),
-        _ => format!("{name}.{i}"),
+        let bias = self.bias.map(|id| self.matrix.bias(pass.params, id, expert));
+        self.matrix.onnx(pass, expert, x, bias)
     }
 }
 
 impl Matrix {
-    /// y = x W of one of its matrices as nodes.
-    pub fn onnx(&self, pass: &mut OnnxPass<'_>, i: usize, x: &Value) -> Value {
-        let param = pass.params.param(self.weight);
-        let table = pass.tables.get(&self.weight).cloned().map(|table| self.own_rows(pass, table));
-        let name = part_name(pass, self.weight, self, i);
-        let form = param.integers().get(i).map_or(Form::Floats, |w| form(w, param.activations()));
-        match form {
-            Form::Floats => {
-                let w = match table {
-                    Some(table) => transposed(pass, &table.rows),
-                    None => self.floats(pass, &name, i),
-                };
-                pass.graph.node("MatMul", &[x, &w], &[])
-            }
-            Form::Rows => {
-                let (codes, scales, offsets) = match table {
-                    Some(table) => {
-                        let flat = |pass: &mut OnnxPass<'_>, value: &Value| pass.reshape(value, &[-1]);
-                        let scales = table.scales.as_ref().map(|scales| flat(pass, scales));
-                        let offsets = table.offsets.as_ref().map(|offsets| flat(pass, offsets));
-                        (transposed(pass, &table.rows), scales.expect("codes have scales"), offsets)
-                    }
-                    None => self.rows(pass, &name, i),
-                };
-                product_of_rows(pass, (x, self.inputs), &codes, &scales, offsets.as_ref())
-            }
-            Form::Blocks { bits, block, accuracy } => {
-                let table = table.unwrap_or_else(|| {
-                    let w = param.integers()[i].clone();
-                    blocks(pass, &name, &w, self.first..self.first + self.outputs, (bits, block))
-                });
-                self.product_of_blocks(pass, x, &table, (bits, block, accuracy))
-            }
+    fn form(&self, params: &Params, i: usize) -> Form {
+        let param = params.param(self.weight);
+        param.integers().get(i).map_or(Form::Floats, |w| form(w, param.activations()))
+    }
+
+    fn codes(&self, params: &Params, i: usize) -> (Arc<Integers>, Range<usize>) {
+        (params.param(self.weight).integers()[i].clone(), self.first..self.first + self.outputs)
+    }
+
+    /// The name of what it has of a parameter.
+    fn name(&self, params: &Params, id: ParamId, i: usize) -> String {
+        let name = &params.param(id).name;
+        match (self.count, self.outputs == self.total) {
+            (1, true) => name.clone(),
+            (1, false) => format!("{name}.{}", self.first),
+            _ => format!("{name}.{i}"),
         }
+    }
+
+    /// Its part of a bias, with its name.
+    fn bias<'a>(&self, params: &'a Params, id: ParamId, i: usize) -> (String, &'a [f32]) {
+        (self.name(params, id, i), &params.get(id)[i * self.total + self.first..][..self.outputs])
+    }
+
+    /// y = x W + b of one of its matrices as nodes.
+    fn onnx(&self, pass: &mut OnnxPass<'_>, i: usize, x: &Value, bias: Option<(String, &[f32])>) -> Value {
+        let (form, name) = (self.form(pass.params, i), self.name(pass.params, self.weight, i));
+        let table = pass.tables.get(&self.weight).cloned();
+        if form != Form::Floats {
+            let codes = Codes(vec![self.codes(pass.params, i)]);
+            return match table {
+                Some(table) => {
+                    let table = self.own_rows(pass, table);
+                    product_of(pass, form, x, &codes, &table, bias)
+                }
+                None => product(pass, form, x, &name, &codes, bias),
+            };
+        }
+        let w = match table {
+            Some(table) => {
+                let own = self.own_rows(pass, table);
+                transposed(pass, &own.codes)
+            }
+            None => {
+                let param = pass.params.param(self.weight);
+                let storage: &dyn Storage = if param.integers().is_empty() { param.storage() } else { &F32 };
+                pass.once(&name, |pass| {
+                    let values = param.read();
+                    floats(pass, &name, self.mat(&values, i), [self.inputs, self.outputs], storage)
+                })
+            }
+        };
+        let y = pass.graph.node("MatMul", &[x, &w], &[]);
+        biased(pass, y, bias)
     }
 
     /// The rows of a table that are its own.
@@ -136,112 +216,177 @@ impl Matrix {
             let axis = pass.graph.ints(&[0]);
             pass.graph.node("Slice", &[value, &from, &to, &axis], &[])
         };
-        let rows = own(&table.rows);
-        Table { rows, scales: table.scales.as_ref().map(&mut own), offsets: table.offsets.as_ref().map(own) }
-    }
-
-    /// W as f32, [in, out].
-    fn floats(&self, pass: &mut OnnxPass<'_>, name: &str, i: usize) -> Value {
-        let param = pass.params.param(self.weight);
-        let storage: &dyn Storage = if param.integers().is_empty() { param.storage() } else { &F32 };
-        pass.once(name, |pass| {
-            let values = param.read();
-            let (mat, inputs, outputs) = (self.mat(&values, i), self.inputs, self.outputs);
-            floats(pass, name, mat, [inputs, outputs], storage)
-        })
-    }
-
-    /// Codes [in, out] with a sign, scales [out], and offsets [out] where there are any.
-    fn rows(&self, pass: &mut OnnxPass<'_>, name: &str, i: usize) -> (Value, Value, Option<Value>) {
-        let w = pass.params.param(self.weight).integers()[i].clone();
-        let (first, outputs, inputs) = (self.first, self.outputs, w.inputs());
-        let codes = pass.once(name, |pass| {
-            let mut codes = vec![0; inputs * outputs];
-            let mut row = vec![0; inputs];
-            for o in 0..outputs {
-                w.codes(first + o, &mut row);
-                row.iter().enumerate().for_each(|(i, &code)| codes[i * outputs + o] = signed(&w, code));
-            }
-            pass.graph.weight(name, Tensor::new(Kind::I8, &[inputs, outputs], codes))
-        });
-        let (scales, offsets) = sides(&w, first..first + outputs, 1);
-        let scales = pass.constant(&format!("{name}.scale"), &[outputs], &scales);
-        let offsets = offsets.map(|offsets| pass.constant(&format!("{name}.offset"), &[outputs], &offsets));
-        (codes, scales, offsets)
-    }
-
-    fn product_of_blocks(
-        &self,
-        pass: &mut OnnxPass<'_>,
-        x: &Value,
-        table: &Table,
-        (bits, block, accuracy): (usize, usize, i64),
-    ) -> Value {
-        let attributes = [
-            ("K", (self.inputs as i64).into()),
-            ("N", (self.outputs as i64).into()),
-            ("bits", (bits as i64).into()),
-            ("block_size", (block as i64).into()),
-            ("accuracy_level", accuracy.into()),
-        ];
-        let scales = table.scales.as_ref().expect("codes have scales");
-        let y = pass.graph.contributed("MatMulNBits", &[x, &table.rows, scales], &attributes);
-        let Some(offsets) = &table.offsets else { return y };
-        let sums = pass.once(format!("sums {x:?} {block}"), |pass| {
-            let (zero, last) = (pass.graph.ints(&[0]), pass.graph.ints(&[-1]));
-            let shape = pass.graph.node("Shape", &[x], &[]);
-            let outer = pass.graph.node("Slice", &[&shape, &zero, &last, &zero], &[]);
-            let inner = pass.graph.ints(&[-1, block as i64]);
-            let shape = pass.graph.node("Concat", &[&outer, &inner], &[("axis", 0.into())]);
-            let groups = pass.graph.node("Reshape", &[x, &shape], &[]);
-            sum(pass, &groups, 0)
-        });
-        let offsets = transposed(pass, offsets);
-        let added = pass.graph.node("MatMul", &[&sums, &offsets], &[]);
-        pass.graph.node("Add", &[&y, &added], &[])
+        let codes = own(&table.codes);
+        Table { codes, scales: table.scales.as_ref().map(&mut own), offsets: table.offsets.as_ref().map(own) }
     }
 }
 
-/// Rows of tokens of a parameter [n, e], for numbers of tokens.
+/// y = x W + b with codes that this alone reads.
+fn product(
+    pass: &mut OnnxPass<'_>,
+    form: Form,
+    x: &Value,
+    name: &str,
+    codes: &Codes,
+    bias: Option<(String, &[f32])>,
+) -> Value {
+    let table = match form {
+        Form::Blocks(form) => blocks(pass, name, codes, form),
+        _ => {
+            let (inputs, outputs) = (codes.inputs(), codes.outputs());
+            let stored = pass.once(name, |pass| {
+                let mut turned = vec![0; inputs * outputs]; // [in, out]
+                codes.each(|o, row| row.iter().enumerate().for_each(|(i, &code)| turned[i * outputs + o] = code));
+                pass.graph.weight(name, Tensor::new(Kind::I8, &[inputs, outputs], turned))
+            });
+            sided(pass, name, stored, codes.sides(1), &[outputs])
+        }
+    };
+    product_by(pass, form, x, codes, &table, bias)
+}
+
+/// y = x W + b with rows of tokens, which others read, too.
+fn product_of(
+    pass: &mut OnnxPass<'_>,
+    form: Form,
+    x: &Value,
+    codes: &Codes,
+    table: &Table,
+    bias: Option<(String, &[f32])>,
+) -> Value {
+    let mut table = table.clone();
+    if form == Form::Rows {
+        table.codes = transposed(pass, &table.codes);
+        table.scales = table.scales.map(|scales| pass.reshape(&scales, &[-1]));
+        table.offsets = table.offsets.map(|offsets| pass.reshape(&offsets, &[-1]));
+    }
+    product_by(pass, form, x, codes, &table, bias)
+}
+
+fn product_by(
+    pass: &mut OnnxPass<'_>,
+    form: Form,
+    x: &Value,
+    codes: &Codes,
+    table: &Table,
+    bias: Option<(String, &[f32])>,
+) -> Value {
+    let scales = table.scales.as_ref().expect("codes have scales");
+    let none = Value::NONE;
+    let (y, sums, bias) = match form {
+        Form::Blocks(Blocks { bits, block, accuracy }) => {
+            let attributes = [
+                ("K", (codes.inputs() as i64).into()),
+                ("N", (codes.outputs() as i64).into()),
+                ("bits", (bits as i64).into()),
+                ("block_size", (block as i64).into()),
+                ("accuracy_level", accuracy.into()),
+            ];
+            let y = pass.graph.contributed("MatMulNBits", &[x, &table.codes, scales], &attributes);
+            (y, Some(block), bias)
+        }
+        _ if pass.is_uneven(x) => {
+            let (rounded, row_scales) = rounded_rows(pass, x, codes.inputs());
+            let (one, zero) = (pass.graph.float(1.0), pass.graph.byte(ZERO));
+            let y = [&rounded, &table.codes, &one, scales, &zero];
+            let y = pass.graph.contributed("MatMulIntegerToFloat", &y, &[]);
+            (pass.graph.node("Mul", &[&y, &row_scales], &[]), None, bias)
+        }
+        _ => {
+            let bias = bias.map_or(none.clone(), |(name, values)| pass.constant(&name, &[values.len()], values));
+            let inputs: &[&Value] = &[x, &table.codes, scales, &none, &bias];
+            let inputs = if bias == none { &inputs[..3] } else { inputs };
+            (pass.graph.contributed("DynamicQuantizeMatMul", inputs, &[]), None, None)
+        }
+    };
+    let y = match &table.offsets {
+        Some(offsets) => {
+            let added = sums_of(pass, x, sums, offsets);
+            pass.graph.node("Add", &[&y, &added], &[])
+        }
+        None => y,
+    };
+    biased(pass, y, bias)
+}
+
+/// What offsets add: the sums of x over each group, or over whole rows, times these.
+fn sums_of(pass: &mut OnnxPass<'_>, x: &Value, block: Option<usize>, offsets: &Value) -> Value {
+    let last = pass.graph.ints(&[-1]);
+    let Some(block) = block else {
+        let sums = pass.graph.node("ReduceSum", &[x, &last], &[("keepdims", 1.into())]);
+        return pass.graph.node("Mul", &[&sums, offsets], &[]); // [B, T, 1] times [N]
+    };
+    let sums = pass.once(format!("sums {x:?} {block}"), |pass| {
+        let zero = pass.graph.ints(&[0]);
+        let shape = pass.graph.node("Shape", &[x], &[]);
+        let outer = pass.graph.node("Slice", &[&shape, &zero, &last, &zero], &[]);
+        let inner = pass.graph.ints(&[-1, block as i64]);
+        let shape = pass.graph.node("Concat", &[&outer, &inner], &[("axis", 0.into())]);
+        let groups = pass.graph.node("Reshape", &[x, &shape], &[]);
+        pass.graph.node("ReduceSum", &[&groups, &last], &[("keepdims", 0.into())])
+    });
+    let offsets = transposed(pass, offsets);
+    pass.graph.node("MatMul", &[&sums, &offsets], &[])
+}
+
+fn biased(pass: &mut OnnxPass<'_>, y: Value, bias: Option<(String, &[f32])>) -> Value {
+    let Some((name, values)) = bias else { return y };
+    let bias = pass.constant(&name, &[values.len()], values);
+    pass.graph.node("Add", &[&y, &bias], &[])
+}
+
+/// x with each row rounded to 8 bits by a scale of its own, around [`ZERO`], and the scales, [B, T, 1].
+fn rounded_rows(pass: &mut OnnxPass<'_>, x: &Value, width: usize) -> (Value, Value) {
+    let scales = pass.once(format!("row scales {x:?}"), |pass| {
+        let size = pass.graph.node("Abs", &[x], &[]);
+        let last = pass.graph.ints(&[-1]);
+        let most = pass.graph.node("ReduceMax", &[&size, &last], &[("keepdims", 1.into())]);
+        let (largest, tiny) = (pass.graph.float(1.0 / LARGEST), pass.graph.float(TINY));
+        let scale = pass.graph.node("Mul", &[&most, &largest], &[]);
+        pass.graph.node("Max", &[&scale, &tiny], &[])
+    });
+    let rounded = pass.once(format!("rounded {x:?}"), |pass| {
+        let (flat, rows) = (pass.reshape(&scales, &[-1]), pass.reshape(x, &[-1, width as i64])); // [B * T]
+        let zero = pass.graph.byte(ZERO);
+        let shape = pass.graph.node("Shape", &[&flat], &[]);
+        let zeros = pass.graph.node("Expand", &[&zero, &shape], &[]);
+        let shape = pass.graph.node("Shape", &[x], &[]);
+        let rounded = pass.graph.node("QuantizeLinear", &[&rows, &flat, &zeros], &[("axis", 0.into())]);
+        pass.graph.node("Reshape", &[&rounded, &shape], &[])
+    });
+    (rounded, scales)
+}
+
+/// Rows of tokens of a parameter [n, e], for numbers of tokens [B, T].
 pub(crate) fn token_rows(pass: &mut OnnxPass<'_>, id: ParamId, ids: &Value) -> Value {
     let param = pass.params.param(id);
     let [rows, width] = [param.shape[0], param.shape[1]];
     let form = param.integers().first().map_or(Form::Floats, |w| form(w, param.activations()));
     let table = pass.tables.get(&id).cloned().unwrap_or_else(|| {
+        let codes = || Codes(vec![(param.integers()[0].clone(), 0..rows)]);
         let table = match form {
             Form::Floats => {
                 let values = param.read();
                 let storage: &dyn Storage = if param.integers().is_empty() { param.storage() } else { &F32 };
-                let rows = floats(pass, &param.name, Mat::new(&values, rows, width), [rows, width], storage);
-                Table { rows, scales: None, offsets: None }
+                let codes = floats(pass, &param.name, Mat::new(&values, rows, width), [rows, width], storage);
+                Table { codes, scales: None, offsets: None }
             }
             Form::Rows => {
-                let w = param.integers()[0].clone();
-                let mut codes = vec![0; rows * width];
-                for (o, row) in codes.chunks_exact_mut(width).enumerate() {
-                    w.codes(o, row);
-                    row.iter_mut().for_each(|code| *code = signed(&w, *code));
-                }
-                let codes = pass.graph.weight(&param.name, Tensor::new(Kind::I8, &[rows, width], codes));
-                let (scales, offsets) = sides(&w, 0..rows, 1);
-                let scales = pass.constant(&format!("{}.scale", param.name), &[rows, 1], &scales);
-                let name = format!("{}.offset", param.name);
-                let offsets = offsets.map(|offsets| pass.constant(&name, &[rows, 1], &offsets));
-                Table { rows: codes, scales: Some(scales), offsets }
+                let (codes, mut all) = (codes(), Vec::with_capacity(rows * width));
+                codes.each(|_, row| all.extend_from_slice(row));
+                let stored = pass.graph.weight(&param.name, Tensor::new(Kind::I8, &[rows, width], all));
+                sided(pass, &param.name, stored, codes.sides(1), &[rows, 1])
             }
-            Form::Blocks { bits, block, .. } => {
-                let w = param.integers()[0].clone();
-                blocks(pass, &param.name, &w, 0..rows, (bits, block))
-            }
+            Form::Blocks(form) => blocks(pass, &param.name, &codes(), form),
         };
         pass.tables.insert(id, table.clone());
         table
     });
     let gather = |pass: &mut OnnxPass<'_>, from: &Value| pass.graph.node("Gather", &[from, ids], &[]);
-    let mut x = gather(pass, &table.rows);
+    let mut x = gather(pass, &table.codes);
     let Some(scales) = &table.scales else { return x };
     let to_float = [("to", (Kind::F32 as i64).into())];
-    if let Form::Blocks { bits, .. } = form {
+    if let Form::Blocks(Blocks { bits, .. }) = form {
         if bits == 4 {
             x = unpacked(pass, &x); // [B, T, blocks, block]
         }
@@ -260,7 +405,7 @@ pub(crate) fn token_rows(pass: &mut OnnxPass<'_>, id: ParamId, ids: &Value) -> V
         }
         x = pass.graph.node(op, &[&x, &side], &[]);
     }
-    if let Form::Blocks { block, .. } = form {
+    if let Form::Blocks(Blocks { block, .. }) = form {
         x = pass.reshape(&x, &[0, 0, -1]);
         if !width.is_multiple_of(block) {
             let (from, to, axis) = (pass.graph.ints(&[0]), pass.graph.ints(&[width as i64]), pass.graph.ints(&[-1]));
@@ -282,55 +427,38 @@ fn floats(pass: &mut OnnxPass<'_>, name: &str, mat: Mat<'_>, [rows, cols]: [usiz
     pass.graph.node("Cast", &[&stored], &[("to", (Kind::F32 as i64).into())])
 }
 
-/// A code without offset, as the bits of a signed byte.
-fn signed(w: &Integers, code: u8) -> u8 {
-    code.wrapping_sub(w.format().middle())
-}
-
-/// Scales of rows, each as often as there are to be blocks, and what is added to codes that stand around 0.
-fn sides(w: &Integers, rows: std::ops::Range<usize>, blocks: usize) -> (Vec<f32>, Option<Vec<f32>>) {
-    let groups = w.format().groups(w.inputs());
-    let middle = f32::from(w.format().middle());
-    let each = |all: Vec<f32>| -> Vec<f32> {
-        let of_row = |row: usize| all[row * groups..][..groups].iter().copied().cycle().take(blocks).collect::<Vec<_>>();
-        rows.clone().flat_map(of_row).collect()
-    };
-    let scales = each(w.scales());
-    let offsets = w.format().offset().then(|| each(w.offsets()));
-    let offsets = offsets
-        .map(|offsets| offsets.iter().zip(&scales).map(|(offset, scale)| offset + scale * middle).collect());
-    (scales, offsets)
-}
-
-/// Rows of codes as MatMulNBits reads them, [N, blocks, bytes], with scales and offsets [N, blocks].
-fn blocks(
+/// Codes with their scales and offsets of a shape.
+fn sided(
     pass: &mut OnnxPass<'_>,
     name: &str,
-    w: &Integers,
-    rows: std::ops::Range<usize>,
-    (bits, block): (usize, usize),
+    codes: Value,
+    (scales, offsets): (Vec<f32>, Option<Vec<f32>>),
+    shape: &[usize],
 ) -> Table {
-    let (inputs, count) = (w.inputs(), rows.len());
+    let scales = Some(pass.constant(&format!("{name}.scale"), shape, &scales));
+    let offsets = offsets.map(|offsets| pass.constant(&format!("{name}.offset"), shape, &offsets));
+    Table { codes, scales, offsets }
+}
+
+/// Codes as MatMulNBits reads them, [N, blocks, bytes], with scales and offsets [N, blocks].
+fn blocks(pass: &mut OnnxPass<'_>, name: &str, codes: &Codes, Blocks { bits, block, .. }: Blocks) -> Table {
+    let (inputs, outputs) = (codes.inputs(), codes.outputs());
     let blocks = inputs.div_ceil(block);
     let bytes = block * bits / 8;
-    let (scales, offsets) = sides(w, rows.clone(), blocks);
-    let zero = 1 << (bits - 1);
-    let codes = pass.once(name, |pass| {
-        let mut packed = Vec::with_capacity(count * blocks * bytes);
+    let stored = pass.once(name, |pass| {
+        let mut packed = Vec::with_capacity(outputs * blocks * bytes);
+        let zero = 1u8 << (bits - 1);
         let mut row = vec![zero; blocks * block]; // what is beyond the end counts nothing
-        for o in rows {
-            w.codes(o, &mut row[..inputs]);
-            row[..inputs].iter_mut().for_each(|code| *code = signed(w, *code).wrapping_add(zero));
+        codes.each(|_, codes| {
+            row.iter_mut().zip(codes).for_each(|(to, code)| *to = code.wrapping_add(zero));
             match bits {
                 4 => packed.extend(row.chunks_exact(2).map(|pair| pair[0] | pair[1] << 4)),
                 _ => packed.extend_from_slice(&row),
             }
-        }
-        pass.graph.weight(name, Tensor::new(Kind::U8, &[count, blocks, bytes], packed))
+        });
+        pass.graph.weight(name, Tensor::new(Kind::U8, &[outputs, blocks, bytes], packed))
     });
-    let scales = pass.constant(&format!("{name}.scale"), &[count, blocks], &scales);
-    let offsets = offsets.map(|offsets| pass.constant(&format!("{name}.offset"), &[count, blocks], &offsets));
-    Table { rows: codes, scales: Some(scales), offsets }
+    sided(pass, name, stored, codes.sides(blocks), &[outputs, blocks])
 }
 
 /// Codes of 4 bits as bytes of their own, [B, T, blocks, block].
@@ -347,48 +475,4 @@ fn transposed(pass: &mut OnnxPass<'_>, rows: &Value) -> Value {
     pass.once(format!("transposed {rows:?}"), |pass| {
         pass.graph.node("Transpose", &[rows], &[("perm", [1, 0][..].into())])
     })
-}
-
-/// Sums over the last axis.
-fn sum(pass: &mut OnnxPass<'_>, x: &Value, keep: i64) -> Value {
-    let last = pass.graph.ints(&[-1]);
-    pass.graph.node("ReduceSum", &[x, &last], &[("keepdims", keep.into())])
-}
-
-/// y = x W with codes [in, out]: each row of x is rounded to 8 bits by a scale of its own, as products here do.
-fn product_of_rows(
-    pass: &mut OnnxPass<'_>,
-    (x, width): (&Value, usize),
-    codes: &Value,
-    scales: &Value,
-    offsets: Option<&Value>,
-) -> Value {
-    // What is made of x is made once, for all matrices that it enters.
-    let row_scales = pass.once(format!("row scales {x:?}"), |pass| {
-        let size = pass.graph.node("Abs", &[x], &[]);
-        let last = pass.graph.ints(&[-1]);
-        let most = pass.graph.node("ReduceMax", &[&size, &last], &[("keepdims", 1.into())]); // [B, T, 1]
-        let (largest, tiny) = (pass.graph.float(1.0 / LARGEST), pass.graph.float(TINY));
-        let scale = pass.graph.node("Mul", &[&most, &largest], &[]);
-        pass.graph.node("Max", &[&scale, &tiny], &[])
-    });
-    let rounded = pass.once(format!("rounded {x:?}"), |pass| {
-        let flat = pass.reshape(&row_scales, &[-1]); // [B * T]
-        let zero = pass.graph.byte(ZERO);
-        let shape = pass.graph.node("Shape", &[&flat], &[]);
-        let zeros = pass.graph.node("Expand", &[&zero, &shape], &[]);
-        let rows = pass.reshape(x, &[-1, width as i64]);
-        let shape = pass.graph.node("Shape", &[x], &[]);
-        let rounded = pass.graph.node("QuantizeLinear", &[&rows, &flat, &zeros], &[("axis", 0.into())]);
-        pass.graph.node("Reshape", &[&rounded, &shape], &[])
-    });
-    let zero = pass.graph.byte(ZERO);
-    let sums = pass.graph.node("MatMulInteger", &[&rounded, codes, &zero], &[]);
-    let sums = pass.graph.node("Cast", &[&sums], &[("to", (Kind::F32 as i64).into())]);
-    let y = pass.graph.node("Mul", &[&sums, scales], &[]);
-    let y = pass.graph.node("Mul", &[&y, &row_scales], &[]);
-    let Some(offsets) = offsets else { return y };
-    let sums = pass.once(format!("sums {x:?}"), |pass| sum(pass, x, 1));
-    let added = pass.graph.node("Mul", &[&sums, offsets], &[]); // [B, T, 1] times [N]
-    pass.graph.node("Add", &[&y, &added], &[])
 }

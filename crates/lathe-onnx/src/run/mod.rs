@@ -174,12 +174,12 @@ impl Call<'_> {
             "LogSoftmax" => self.softmax(true),
             "Softmax" => self.softmax(false),
             "MatMul" => self.matmul(),
-            "MatMulInteger" => self.matmul_integer(),
+            "DynamicQuantizeMatMul" => self.dynamic_matmul(),
+            "MatMulIntegerToFloat" => self.matmul_integer_scaled(),
             "MatMulNBits" => self.matmul_bits(),
             "QuantizeLinear" => self.quantize(),
             "Split" => return self.split(),
             "TopK" => return self.top_k(),
-            "DynamicQuantizeLinear" => return self.dynamic_quantize(),
             _ => Err("this operator is not known here".into()),
         };
         given.map(|array| vec![array])

@@ -12,14 +12,39 @@ impl Call<'_> {
         product(&a.shape, self.floats(0)?, &b.shape, self.floats(1)?)
     }
 
-    /// (a - its zero point) times (b - its zero point), each a single number.
-    pub(super) fn matmul_integer(&self) -> Result<Array, Reason> {
-        let centred = |i: usize| {
-            let zero = self.optional(i + 2).map_or(0.0, |zero| zero.to_floats().first().copied().unwrap_or_default());
-            Ok::<_, Reason>(self.input(i)?.to_floats().into_iter().map(|x| x - zero).collect::<Vec<f32>>())
-        };
-        let (a, b) = (self.input(0)?, self.input(1)?);
-        product(&a.shape, &centred(0)?, &b.shape, &centred(1)?)
+    /// (a - its zero point) times its scale, times codes with a scale for each column.
+    pub(super) fn matmul_integer_scaled(&self) -> Result<Array, Reason> {
+        let zero = self.optional(4).map_or(0.0, |zero| zero.to_floats().first().copied().unwrap_or_default());
+        let scale = *self.floats(2)?.first().ok_or("no scale")?;
+        let a = self.input(0)?.to_floats().into_iter().map(|x| (x - zero) * scale).collect();
+        self.by_codes(Array::of_floats(&self.input(0)?.shape, a), self.floats(3)?, self.optional(6))
+    }
+
+    /// a rounded to bytes by one scale, times codes with a scale for each column.
+    pub(super) fn dynamic_matmul(&self) -> Result<Array, Reason> {
+        let mut a = self.input(0)?.clone();
+        if self.rounding == Rounding::Nearest {
+            let (codes, scale, zero) = Self::rounded_dynamically(self.floats(0)?);
+            a = Array::of_floats(&a.shape, codes.map(|code| (code.round_ties_even().clamp(-zero, 255.0 - zero)) * scale).collect());
+        }
+        self.by_codes(a, self.floats(2)?, self.optional(4))
+    }
+
+    /// Floats times codes with a scale for each column, and a bias.
+    fn by_codes(&self, a: Array, scales: &[f32], bias: Option<&Array>) -> Result<Array, Reason> {
+        let b = self.input(1)?;
+        let mut y = product(&a.shape, a.floats().unwrap_or_default(), &b.shape, &b.to_floats())?;
+        let width = y.shape.last().copied().unwrap_or_default().max(1);
+        let bias = bias.map(|bias| bias.floats().unwrap_or_default());
+        if scales.len() != width || bias.is_some_and(|bias| bias.len() != width) {
+            return Err(format!("{} scales for {width} columns", scales.len()));
+        }
+        if let Data::F32(values) = &mut y.data {
+            for (i, y) in values.iter_mut().enumerate() {
+                *y = *y * scales[i % width] + bias.map_or(0.0, |bias| bias[i % width]);
+            }
+        }
+        Ok(y)
     }
 
     /// a times weights [N, K] of few bits, in blocks of K that have a scale each. With accuracy level 4 each block of a is
@@ -66,16 +91,14 @@ impl Call<'_> {
         Ok(self.bytes_of(&array.shape, values))
     }
 
-    /// As [`Self::quantize`], with scale and zero point from the smallest and the largest number of all.
-    pub(super) fn dynamic_quantize(&self) -> Result<Vec<Array>, Reason> {
-        let (array, values) = (self.input(0)?, self.floats(0)?);
+    /// Numbers by a scale and a zero point that follow from the smallest and the largest of all: the numbers over the
+    /// scale, scale and zero point.
+    fn rounded_dynamically<'a>(values: &'a [f32]) -> (impl Iterator<Item = f32> + use<'a>, f32, f32) {
         let least = values.iter().copied().fold(0.0, f32::min);
         let most = values.iter().copied().fold(0.0, f32::max);
         let scale = if most > least { (most - least) / 255.0 } else { 1.0 };
         let zero = (-least / scale).round_ties_even().clamp(0.0, 255.0);
-        let codes = self.bytes_of(&array.shape, values.iter().map(|x| (x / scale, zero)));
-        let zero = Array::new(&[], Data::U8(vec![zero as u8]));
-        Ok(vec![codes, Array::of_floats(&[], vec![scale]), zero])
+        (values.iter().map(move |x| x / scale), scale, zero)
     }
 
     /// Bytes of scaled numbers and their zero points, or these numbers where nothing is rounded.

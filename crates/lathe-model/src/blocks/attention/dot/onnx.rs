@@ -1,6 +1,7 @@
 //! Attention by dot products as nodes of ONNX.
 
 use super::DotAttention;
+use crate::linear::Linear;
 use crate::onnx::OnnxPass;
 use lathe_onnx::{Kind, Tensor, Value};
 use lathe_ops::attention::Mask;
@@ -14,7 +15,7 @@ impl DotAttention {
                 let all = all.onnx(pass, input);
                 pass.parts(&all, [self.a(), self.g(), self.g()])
             }
-            parts => std::array::from_fn(|i| parts[i].onnx(pass, input)),
+            parts => Linear::onnx_parts(parts, pass, input).try_into().expect("queries, keys and values"),
         };
         let heads = |pass: &mut OnnxPass<'_>, x: &Value, heads: usize| {
             pass.reshape(x, &[0, 0, heads as i64, self.d_head as i64]) // (B, T, A) -> (B, T, H, K)
