@@ -231,7 +231,8 @@ impl Head for TokenHead {
     }
 
     fn onnx(&self, pass: &mut OnnxPass<'_>, hidden: &Value) -> std::result::Result<Value, String> {
-        let softmax = |pass: &mut OnnxPass<'_>, x: &Value| pass.graph.node("LogSoftmax", &[x], &[("axis", (-1).into())]);
+        let softmax =
+            |pass: &mut OnnxPass<'_>, x: &Value| pass.graph.node("LogSoftmax", &[x], &[("axis", (-1).into())]);
         let first = self.onnx_logits_of(pass, 0, hidden);
         if !self.log_probabilities() {
             return Ok(first);
@@ -245,7 +246,8 @@ impl Head for TokenHead {
         let mut parts = vec![own];
         for i in 1..self.clusters.len() {
             let logits = self.onnx_logits_of(pass, i, hidden);
-            let (inside, column, axis) = (softmax(pass, &logits), pass.graph.ints(&[i as i64 - 1]), ("axis", (-1).into()));
+            let (inside, column, axis) =
+                (softmax(pass, &logits), pass.graph.ints(&[i as i64 - 1]), ("axis", (-1).into()));
             let of_cluster = pass.graph.node("Gather", &[&rows, &column], &[axis]);
             parts.push(pass.graph.node("Add", &[&inside, &of_cluster], &[]));
         }

@@ -387,7 +387,12 @@ pub trait Layer: Send + Sync {
     fn composed(&self, graph: &Graph<'_>, x: &GraphStream, memory: &mut Option<Tensor>) -> Result<GraphStream>;
     /// [`Self::forward`] as nodes of ONNX, [B, T, D] to [B, T, D], or why there are none. `behind` is the input behind the
     /// slot's memory, where it has one.
-    fn onnx(&self, _pass: &mut OnnxPass<'_>, _x: &Value, _behind: Option<&Value>) -> std::result::Result<Value, String> {
+    fn onnx(
+        &self,
+        _pass: &mut OnnxPass<'_>,
+        _x: &Value,
+        _behind: Option<&Value>,
+    ) -> std::result::Result<Value, String> {
         Err("does not say itself in ONNX's operators".into())
     }
     /// Its weight matrices, to be packed.

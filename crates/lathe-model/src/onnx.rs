@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | decoder | `input_ids` | `logits` |
 //! | decoder with a cache | also `attention_mask`, `position_ids`, `past_key_values.N.key` and `.value` | also `present.N.key` and `.value` |
-//! | decoder with a memory | also `mems.N` | also `new_mems.N` |
+//! | decoder with a memory | also `mems.N`, zeros at first | also `new_mems.N` |
 //! | encoder | `input_ids`, `attention_mask`, `token_type_ids` | `last_hidden_state`, `pooler_output`, `logits` |
 
 use crate::folder::FolderError;
@@ -37,6 +37,8 @@ pub struct OnnxPass<'a> {
     /// Tokens, [B, T].
     pub ids: Value,
     cache: bool,
+    /// Whether operators of ONNX Runtime are used where they are faster: integers are in any case.
+    for_runtime: bool,
     /// Layers so far that have a cache.
     cached: usize,
     /// Layers so far that have a memory.
@@ -79,6 +81,7 @@ fn build(network: &Network, options: &OnnxOptions) -> Result<Graph, String> {
         params: network.params(),
         ids,
         cache: options.cache,
+        for_runtime: network.params().iter().any(|param| !param.integers().is_empty()),
         cached: 0,
         remembered: 0,
         shared: HashMap::new(),
@@ -187,6 +190,21 @@ impl OnnxPass<'_> {
         })
     }
 
+    /// The places of tokens as ONNX Runtime's own operators take them: [B, T], or only where they begin.
+    pub fn positions_or_start(&mut self) -> Value {
+        if self.cache { self.positions() } else { self.graph.ints(&[0]) }
+    }
+
+    /// Whether keys and values of earlier tokens are inputs.
+    pub fn has_cache(&self) -> bool {
+        self.cache
+    }
+
+    /// Whether the graph has operators that only ONNX Runtime knows.
+    pub fn is_for_runtime(&self) -> bool {
+        self.for_runtime
+    }
+
     /// The rows [T, D] or [B, T, D] of a table of positions that tokens have.
     pub fn position_rows(&mut self, table: &Value) -> Value {
         if self.cache {
@@ -234,9 +252,14 @@ impl OnnxPass<'_> {
             let last = pass.graph.ints(&[1]);
             let queries = pass.graph.node("Unsqueeze", &[&queries, &last], &[]);
             let seen = pass.graph.node("LessOrEqual", &[&keys, &queries], &[]);
-            let (zero, masked) = (pass.graph.float(0.0), pass.graph.float(MASKED));
-            pass.graph.node("Where", &[&seen, &zero, &masked], &[])
+            pass.hidden_where_not(&seen)
         })
+    }
+
+    /// What is added to scores by which of them are seen.
+    pub fn hidden_where_not(&mut self, seen: &Value) -> Value {
+        let (zero, masked) = (self.graph.float(0.0), self.graph.float(MASKED));
+        self.graph.node("Where", &[seen, &zero, &masked], &[])
     }
 
     /// Keys and values [B, G, T, K] behind those of earlier tokens, [B, G, S, K]; themselves where there is no cache.
@@ -268,7 +291,8 @@ impl OnnxPass<'_> {
         let shape: [Dim; 3] = ["batch".into(), memory.into(), (frame.d_model as usize).into()];
         let past = self.graph.input(&format!("mems.{layer}"), Kind::F32, &shape);
         let all = self.graph.node("Concat", &[&past, x], &[("axis", 1.into())]);
-        let (from, to, axis) = (self.graph.ints(&[-(memory as i64)]), self.graph.ints(&[i64::MAX]), self.graph.ints(&[1]));
+        let (from, to, axis) =
+            (self.graph.ints(&[-(memory as i64)]), self.graph.ints(&[i64::MAX]), self.graph.ints(&[1]));
         let next = self.graph.node("Slice", &[&all, &from, &to, &axis], &[]);
         self.graph.output(&format!("new_mems.{layer}"), &next, Kind::F32, &shape);
         all

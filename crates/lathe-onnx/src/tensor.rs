@@ -15,8 +15,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 8] =
-        [Self::F32, Self::U8, Self::I8, Self::I32, Self::I64, Self::Bool, Self::F16, Self::Bf16];
+    const ALL: [Self; 8] = [Self::F32, Self::U8, Self::I8, Self::I32, Self::I64, Self::Bool, Self::F16, Self::Bf16];
 
     /// The type of an id.
     pub fn of_id(id: i32) -> Option<Self> {

@@ -65,7 +65,11 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         return Err(Error::setting(place, "something that exists", "a new path: nothing is overwritten"));
     }
     if request.cache && request.format != Format::Onnx {
-        return Err(Error::setting("cache", "another format than onnx", "onnx: in others programs keep a cache themselves"));
+        return Err(Error::setting(
+            "cache",
+            "another format than onnx",
+            "onnx: in others programs keep a cache themselves",
+        ));
     }
     let mut network = folder::load(&from, context.registry)?;
     let tokenizer = tokenizer(&from, &network, watch)?;

@@ -74,12 +74,8 @@ fn run(model: &Model, tokens: &[u32], rounding: Rounding) -> Result<HashMap<Stri
     let parts = if cached { vec![&tokens[..tokens.len() / 2], &tokens[tokens.len() / 2..]] } else { vec![tokens] };
     let (mut found, mut past, mut before) = (HashMap::<String, Vec<f32>>::new(), HashMap::new(), 0);
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
-        let inputs: Vec<(&str, Array)> = model
-            .graph
-            .inputs
-            .iter()
-            .map(|port| (&*port.name, input(port, part, before, &past)))
-            .collect();
+        let inputs: Vec<(&str, Array)> =
+            model.graph.inputs.iter().map(|port| (&*port.name, input(port, part, before, &past))).collect();
         let outputs = model.run(&inputs, rounding).map_err(FolderError::from)?;
         for (port, output) in model.graph.outputs.iter().zip(outputs) {
             match port.name.strip_prefix(PRESENT) {

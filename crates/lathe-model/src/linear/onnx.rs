@@ -102,7 +102,9 @@ impl Codes {
             for side in rows.clone().flat_map(|row| (0..groups).map(move |g| row * groups + g)) {
                 let times = if groups == 1 { blocks } else { 1 };
                 scales.extend(std::iter::repeat_n(all[side], times));
-                offsets.extend(shifts.get(side).map(|shift| vec![shift + all[side] * middle; times]).into_iter().flatten());
+                offsets.extend(
+                    shifts.get(side).map(|shift| vec![shift + all[side] * middle; times]).into_iter().flatten(),
+                );
             }
         }
         (scales, Some(offsets).filter(|offsets| !offsets.is_empty()))
@@ -290,7 +292,8 @@ fn product_by(
             let (one, zero) = (pass.graph.float(1.0), pass.graph.byte(ZERO));
             let y = [&rounded, &table.codes, &one, scales, &zero];
             let y = pass.graph.contributed("MatMulIntegerToFloat", &y, &[]);
-            (pass.graph.node("Mul", &[&y, &row_scales], &[]), None, bias)
+            let y = pass.graph.node("Mul", &[&y, &row_scales], &[]); // [B, T, N]
+            (y, None, bias)
         }
         _ => {
             let bias = bias.map_or(none.clone(), |(name, values)| pass.constant(&name, &[values.len()], values));

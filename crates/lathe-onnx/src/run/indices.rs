@@ -24,6 +24,28 @@ impl Call<'_> {
         Ok(vec![Array::of_floats(&shape, values), Array::of_ints(&shape, places)])
     }
 
+    /// Heads [B, H, T, K] whose halves are turned by the angles of their places, [B, T] or one to begin with.
+    pub(super) fn rotary(&self) -> Result<Array, Reason> {
+        let (array, places, angles) = (self.input(0)?, self.ints(1)?, self.input(2)?);
+        let (cos, sin, half) = (self.floats(2)?, self.floats(3)?, angles.shape.last().copied().unwrap_or_default());
+        let &[batch, heads, len, width] = &array.shape[..] else { return Err(format!("{:?}", array.shape)) };
+        if width != 2 * half || half == 0 || cos.len() != sin.len() || ![1, batch * len].contains(&places.len()) {
+            return Err(format!("{:?} with {} places and angles {:?}", array.shape, places.len(), angles.shape));
+        }
+        let mut values = self.floats(0)?.to_vec();
+        for (i, head) in values.chunks_exact_mut(width).enumerate() {
+            let (b, t) = (i / (heads * len), i % len);
+            let place = if places.len() == 1 { places[0] + t as i64 } else { places[b * len + t] };
+            let row = super::place(place, cos.len() / half)? * half;
+            let (low, high) = head.split_at_mut(half);
+            for (j, (low, high)) in low.iter_mut().zip(high).enumerate() {
+                let (cos, sin) = (cos[row + j], sin[row + j]);
+                (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);
+            }
+        }
+        Ok(Array::of_floats(&array.shape, values))
+    }
+
     /// Where numbers are not 0: a column for each.
     pub(super) fn non_zero(&self) -> Result<Array, Reason> {
         let array = self.input(0)?;

@@ -177,6 +177,7 @@ impl Call<'_> {
             "DynamicQuantizeMatMul" => self.dynamic_matmul(),
             "MatMulIntegerToFloat" => self.matmul_integer_scaled(),
             "MatMulNBits" => self.matmul_bits(),
+            "RotaryEmbedding" => self.rotary(),
             "QuantizeLinear" => self.quantize(),
             "Split" => return self.split(),
             "TopK" => return self.top_k(),

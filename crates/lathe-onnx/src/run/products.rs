@@ -25,7 +25,10 @@ impl Call<'_> {
         let mut a = self.input(0)?.clone();
         if self.rounding == Rounding::Nearest {
             let (codes, scale, zero) = Self::rounded_dynamically(self.floats(0)?);
-            a = Array::of_floats(&a.shape, codes.map(|code| (code.round_ties_even().clamp(-zero, 255.0 - zero)) * scale).collect());
+            a = Array::of_floats(
+                &a.shape,
+                codes.map(|code| (code.round_ties_even().clamp(-zero, 255.0 - zero)) * scale).collect(),
+            );
         }
         self.by_codes(a, self.floats(2)?, self.optional(4))
     }
