@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The version of ONNX's operators: that of GELU by tanh, which ONNX Runtime has from 1.17 on.
+/// The version of ONNX's operators: the first with GELU.
 const OPSET: i64 = 20;
 /// The version of the format that belongs to it.
 const IR_VERSION: i64 = 9;

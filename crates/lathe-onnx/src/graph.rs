@@ -124,7 +124,10 @@ impl Graph {
     }
 
     fn name(&mut self, what: &str) -> String {
-        let name = if self.scope.is_empty() { what.to_string() } else { format!("{}/{what}", self.scope) };
+        self.unused(if self.scope.is_empty() { what.to_string() } else { format!("{}/{what}", self.scope) })
+    }
+
+    fn unused(&mut self, name: String) -> String {
         let count = self.counts.entry(name.clone()).or_default();
         *count += 1;
         if *count == 1 { name } else { format!("{name}_{}", *count - 1) }
@@ -144,11 +147,11 @@ impl Graph {
         self.nodes.push(Node { op, domain, inputs, outputs, attributes: Vec::new() });
     }
 
-    /// A weight, by a name of its own.
+    /// A weight by its name, with a number behind it where there is one of that name already.
     pub fn weight(&mut self, name: &str, tensor: Tensor) -> Value {
-        assert!(self.counts.insert(name.into(), 1).is_none(), "two values of the name {name}");
-        self.weights.push((name.into(), tensor));
-        Value(name.into())
+        let name = self.unused(name.into());
+        self.weights.push((name.clone(), tensor));
+        Value(name)
     }
 
     /// Numbers, by a name that is made here.

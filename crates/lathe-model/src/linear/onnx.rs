@@ -198,7 +198,8 @@ impl Matrix {
             None => {
                 let param = pass.params.param(self.weight);
                 let storage: &dyn Storage = if param.integers().is_empty() { param.storage() } else { &F32 };
-                pass.once(&name, |pass| {
+                // A projection may be read both ways.
+                pass.once(format!("{name} {:?}", self.layout), |pass| {
                     let values = param.read();
                     floats(pass, &name, self.mat(&values, i), [self.inputs, self.outputs], storage)
                 })
