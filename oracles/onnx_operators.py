@@ -71,6 +71,7 @@ cases = [
     ("Range", [number(2, np.int64), number(9, np.int64), number(3, np.int64)], {}),
     ("Range", [number(3, np.int64), number(-4, np.int64), number(-2, np.int64)], {}),
     ("Reshape", [f(2, 3, 4), ints(0, -1, 2)], {}),
+    ("Reshape", [f(2, 0, 4), ints(1, 0, 8)], {"allowzero": 1}),
     ("Shape", [f(2, 0, 4)], {}),
     ("Slice", [f(4, 6), ints(1, -3), ints(2**63 - 1, 6), ints(0, 1)], {}),
     ("Slice", [f(4, 6), ints(-1), ints(-(2**63)), ints(1), ints(-2)], {}),

@@ -107,9 +107,10 @@ fn build(network: &Network, options: &OnnxOptions) -> Result<Graph, String> {
         pass.graph.output("last_hidden_state", &x, Kind::F32, &[batch.clone(), len.clone(), width.clone()]);
     }
     if let Some(pooler) = &body.top.pooler {
-        let first = pass.graph.int(0);
-        let first = pass.graph.node("Gather", &[&x, &first], &[("axis", 1.into())]);
+        let (place, axis) = (pass.graph.ints(&[0]), pass.graph.ints(&[1]));
+        let first = pass.graph.node("Gather", &[&x, &place], &[("axis", 1.into())]); // [B, 1, D]
         let dense = pooler.dense.onnx(&mut pass, &first);
+        let dense = pass.graph.node("Squeeze", &[&dense, &axis], &[]);
         let pooled = pass.graph.node("Tanh", &[&dense], &[]);
         pass.graph.output("pooler_output", &pooled, Kind::F32, &[batch.clone(), width]);
     }

@@ -296,12 +296,14 @@ impl Sublayer for MoeLayer {
             let rows = pass.graph.node("Gather", &[&places, &first], &[("axis", 0.into())]);
             let rows = pass.graph.node("Squeeze", &[&rows, &first], &[]);
             let own = pass.graph.node("Gather", &[&x, &rows], &[("axis", 0.into())]);
+            let own = pass.graph.node("Unsqueeze", &[&own, &first], &[]); // [1, rows, D], of which there may be none
             let mut h = vec![self.up.onnx(pass, expert, &own)];
             if self.gated {
                 h = pass.parts(&h[0], [self.inner; 2]).into();
             }
             let a = pass.activation(self.act, &h[0], h.get(1));
             let y = self.down.onnx(pass, expert, &a);
+            let y = pass.graph.node("Squeeze", &[&y, &first], &[]);
             let share = pass.graph.node("Where", &[&is_chosen, &weights, &zero], &[]);
             let share = pass.graph.node("ReduceSum", &[&share, &last], &[("keepdims", 1.into())]);
             let share = pass.graph.node("Gather", &[&share, &rows], &[("axis", 0.into())]);

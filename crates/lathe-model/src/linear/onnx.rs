@@ -33,6 +33,9 @@ const ZERO: u8 = 128;
 /// Inputs of a block of MatMulNBits where a row has one scale.
 const BLOCK: usize = 128;
 
+/// The shape of a number for each row: ONNX Runtime gives sums over no rows another.
+const EACH_ROW: &[i64] = &[0, -1, 1];
+
 /// What a matrix of integers is for ONNX Runtime.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -112,7 +115,7 @@ impl Codes {
 }
 
 impl Linear {
-    /// y = x W + b as nodes.
+    /// y = x W + b as nodes, [B, T, out] for [B, T, in].
     pub fn onnx(&self, pass: &mut OnnxPass<'_>, x: &Value) -> Value {
         Self::onnx_parts(std::slice::from_ref(self), pass, x).remove(0)
     }
@@ -144,7 +147,7 @@ impl Linear {
 }
 
 impl Experts {
-    /// y = x W + b of one expert as nodes.
+    /// y = x W + b of one expert as nodes, [1, N, out] for [1, N, in]; there may be no row.
     pub fn onnx(&self, pass: &mut OnnxPass<'_>, expert: usize, x: &Value) -> Value {
         let bias = self.bias.map(|id| self.matrix.bias(pass.params, id, expert));
         self.matrix.onnx(pass, expert, x, bias)
@@ -305,7 +308,7 @@ fn product_by(
     };
     let y = match &table.offsets {
         Some(offsets) => {
-            let added = sums_of(pass, x, sums, offsets);
+            let added = sums_of(pass, (x, codes.inputs()), sums, offsets);
             pass.graph.node("Add", &[&y, &added], &[])
         }
         None => y,
@@ -314,20 +317,18 @@ fn product_by(
 }
 
 /// What offsets add: the sums of x over each group, or over whole rows, times these.
-fn sums_of(pass: &mut OnnxPass<'_>, x: &Value, block: Option<usize>, offsets: &Value) -> Value {
+fn sums_of(pass: &mut OnnxPass<'_>, (x, inputs): (&Value, usize), block: Option<usize>, offsets: &Value) -> Value {
     let last = pass.graph.ints(&[-1]);
     let Some(block) = block else {
         let sums = pass.graph.node("ReduceSum", &[x, &last], &[("keepdims", 1.into())]);
+        let sums = pass.reshape(&sums, EACH_ROW);
         return pass.graph.node("Mul", &[&sums, offsets], &[]); // [B, T, 1] times [N]
     };
     let sums = pass.once(format!("sums {x:?} {block}"), |pass| {
-        let zero = pass.graph.ints(&[0]);
-        let shape = pass.graph.node("Shape", &[x], &[]);
-        let outer = pass.graph.node("Slice", &[&shape, &zero, &last, &zero], &[]);
-        let inner = pass.graph.ints(&[-1, block as i64]);
-        let shape = pass.graph.node("Concat", &[&outer, &inner], &[("axis", 0.into())]);
-        let groups = pass.graph.node("Reshape", &[x, &shape], &[]);
-        pass.graph.node("ReduceSum", &[&groups, &last], &[("keepdims", 0.into())])
+        let groups = (inputs / block) as i64;
+        let x = pass.reshape(x, &[0, -1, groups, block as i64]);
+        let sums = pass.graph.node("ReduceSum", &[&x, &last], &[("keepdims", 0.into())]);
+        pass.reshape(&sums, &[0, -1, groups])
     });
     let offsets = transposed(pass, offsets);
     pass.graph.node("MatMul", &[&sums, &offsets], &[])
@@ -345,6 +346,7 @@ fn rounded_rows(pass: &mut OnnxPass<'_>, x: &Value, width: usize) -> (Value, Val
         let size = pass.graph.node("Abs", &[x], &[]);
         let last = pass.graph.ints(&[-1]);
         let most = pass.graph.node("ReduceMax", &[&size, &last], &[("keepdims", 1.into())]);
+        let most = pass.reshape(&most, EACH_ROW);
         let (largest, tiny) = (pass.graph.float(1.0 / LARGEST), pass.graph.float(TINY));
         let scale = pass.graph.node("Mul", &[&most, &largest], &[]);
         pass.graph.node("Max", &[&scale, &tiny], &[])
@@ -356,7 +358,7 @@ fn rounded_rows(pass: &mut OnnxPass<'_>, x: &Value, width: usize) -> (Value, Val
         let zeros = pass.graph.node("Expand", &[&zero, &shape], &[]);
         let shape = pass.graph.node("Shape", &[x], &[]);
         let rounded = pass.graph.node("QuantizeLinear", &[&rows, &flat, &zeros], &[("axis", 0.into())]);
-        pass.graph.node("Reshape", &[&rounded, &shape], &[])
+        pass.graph.node("Reshape", &[&rounded, &shape], &[("allowzero", 1.into())])
     });
     (rounded, scales)
 }

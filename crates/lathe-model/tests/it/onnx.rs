@@ -168,7 +168,7 @@ fn integers_keep_their_codes() {
                 // Rounded activations are not far from those of the network; in small ones a gate chooses others.
                 let found = run(&rounded, &all_of(&ids), Rounding::Nearest);
                 if model.frame.d_model == 128 {
-                    close(floats(&found, "logits"), &expected_rounded, 0.1, &format!("{what}, rounded"));
+                    close(floats(&found, "logits"), &expected_rounded, 0.2, &format!("{what}, rounded"));
                 }
                 // Activations that stay as they are are not rounded.
                 let found = run(&graph(&network, &PLAIN), &all_of(&ids), Rounding::Nearest);

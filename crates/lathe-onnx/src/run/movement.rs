@@ -51,10 +51,11 @@ impl Call<'_> {
     pub(super) fn reshape(&self) -> Result<Array, Reason> {
         let (array, wanted) = (self.input(0)?, self.ints(1)?);
         let wrong = || format!("{:?} to {wanted:?}", array.shape);
+        let literal = self.int("allowzero", 0) == 1;
         let mut shape = Vec::new();
         for (i, &size) in wanted.iter().enumerate() {
             shape.push(match size {
-                0 => *array.shape.get(i).ok_or_else(wrong)?,
+                0 if !literal => *array.shape.get(i).ok_or_else(wrong)?,
                 -1 => 1,
                 size => usize::try_from(size).map_err(|_| wrong())?,
             });

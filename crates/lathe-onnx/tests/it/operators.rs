@@ -48,7 +48,8 @@ fn without_rounding_products_are_exact() {
 
 #[test]
 fn what_cannot_be_computed_is_told() {
-    let run = |build: &dyn Fn(&mut Graph) -> lathe_onnx::Value| {
+    type Build<'a> = &'a dyn Fn(&mut Graph) -> lathe_onnx::Value;
+    let run = |build: Build<'_>| {
         let mut graph = Graph::default();
         let y = build(&mut graph);
         graph.output("y", &y, Kind::F32, &[]);
@@ -57,7 +58,7 @@ fn what_cannot_be_computed_is_told() {
     let floats = |graph: &mut Graph, shape: &[usize]| {
         graph.numbers("floats", Tensor::floats(shape, &vec![1.0; shape.iter().product()]))
     };
-    let cases: [(&dyn Fn(&mut Graph) -> lathe_onnx::Value, &str); 6] = [
+    let cases: [(Build<'_>, &str); 6] = [
         (&|graph| graph.node("Frobnicate", &[], &[]), "not known"),
         (&|graph| graph.node("Relu", &[], &[]), "input 0 is missing"),
         (

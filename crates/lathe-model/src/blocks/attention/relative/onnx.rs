@@ -23,9 +23,9 @@ impl RelativeAttention {
         let [k, v] = pass.parts(&kv, [self.heads * self.d_head; 2]);
         let [q, k, v] = [q, k, v].map(|x| pass.reshape(&x, &[0, 0, heads, width])); // (B, T, A) -> (B, T, H, K)
         let keys = pass.size(input, 1);
-        let distances = self.distances(pass, &keys); // [S, D]
+        let distances = self.distances(pass, &keys); // [1, S, D]
         let r = self.r.onnx(pass, &distances);
-        let r = pass.reshape(&r, &[0, heads, width]);
+        let r = pass.reshape(&r, &[-1, heads, width]);
 
         let turned = |pass: &mut OnnxPass<'_>, x: &Value, axes: &[i64]| {
             pass.graph.node("Transpose", &[x], &[("perm", axes.into())])
@@ -63,7 +63,8 @@ impl RelativeAttention {
             let all = pass.graph.numbers("distances", all);
             let (zero, end) = (pass.graph.ints(&[0]), pass.graph.ints(&[i64::MAX]));
             let first = pass.graph.node("Sub", &[&zero, &keys], &[]);
-            pass.graph.node("Slice", &[&all, &first, &end, &zero], &[])
+            let own = pass.graph.node("Slice", &[&all, &first, &end, &zero], &[]);
+            pass.graph.node("Unsqueeze", &[&own, &zero], &[])
         })
     }
 
