@@ -1,6 +1,6 @@
 """Runs an exported ONNX folder in ONNX Runtime and compares it with lathe's own forward of the model it was made from.
 
-    python bench/export/onnx_runtime.py --lathe target/release/lathe --model DIR --onnx FOLDER [--tokens 48] [--batch 2]
+    python bench/export/onnx_runtime.py --lathe target/release/lathe --model DIR --onnx FOLDER [--tokens 48] [--batch 2] [--text FILE] [--file FILE.onnx]
 
 Checks the file with onnx.checker, and prints for each output the largest difference, of a size of what; of logits also the mean
 KL from ours in nats per token, and the share of equal top tokens. Texts of an encoder are padded, each to another length, and have
@@ -8,7 +8,7 @@ two segments; those of a decoder with a cache are padded on the left, too, and r
 """
 import argparse, json, pathlib, subprocess, tempfile
 import numpy as np
-import onnx, onnxruntime
+import onnx, onnxruntime, tokenizers
 from safetensors.numpy import load_file, save_file
 
 
@@ -54,10 +54,12 @@ def main():
     parser.add_argument("--lathe", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--onnx", required=True, type=pathlib.Path)
+    parser.add_argument("--file", type=pathlib.Path, help="another graph of the same model, as a quantiser made it")
+    parser.add_argument("--text", type=pathlib.Path, help="a text to take tokens from, each window after BOS; else they are random")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--batch", type=int, default=2)
     args = parser.parse_args()
-    path = args.onnx / "model.onnx"
+    path = args.file or args.onnx / "model.onnx"
     onnx.checker.check_model(str(path), full_check=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
@@ -68,6 +70,11 @@ def main():
     vocab = vocab.get("vocab_size") or vocab["lathe"]["vocab"]
     random = np.random.default_rng(0)
     ids = random.integers(0, vocab, (args.batch, args.tokens))
+    if args.text:
+        tokenizer = tokenizers.Tokenizer.from_file(str(args.onnx / "tokenizer.json"))
+        size = args.tokens - 1
+        words = tokenizer.encode(args.text.read_text()[: 20 * args.tokens * args.batch], add_special_tokens=False).ids
+        ids = np.array([[1] + words[i * size :][:size] for i in range(args.batch)])
     tensors = {"ids": ids}
     real = np.ones_like(ids, bool)
     if "last_hidden_state" in outputs:
