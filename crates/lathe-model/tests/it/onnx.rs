@@ -106,16 +106,13 @@ fn frames() -> Vec<Model> {
         ] {
             let toml = format!("backbone='{}'\nlayers='s f'\nvocab={VOCAB}\nd_model=8\n{extra}", backbone.key());
             let known = lathe_core::Spec::from_toml(&toml, &REGISTRY).and_then(|spec| spec.model(&REGISTRY));
-            if known.is_ok() && !(extra.contains("mem_len") && backbone.ignored_keys().contains(&"mem_len")) {
-                models.push(match extra.contains("mem_len") {
-                    true => known.expect("just seen"),
-                    false => model_of(
-                        backbone,
-                        "s4d4 f - low_rank{rank=3} moe{experts=3,top_k=2,renormalise=true} s2 f24",
-                        extra,
-                    ),
-                });
+            let Ok(known) = known else { continue };
+            let memory = extra.contains("mem_len");
+            if memory && backbone.ignored_keys().contains(&"mem_len") {
+                continue;
             }
+            let layers = "s4d4 f - low_rank{rank=3} moe{experts=3,top_k=2,renormalise=true} s2 f24";
+            models.push(if memory { known } else { model_of(backbone, layers, extra) });
         }
     }
     models

@@ -70,14 +70,14 @@ fn rotated(pass: &mut OnnxPass<'_>, rope: &Rope, x: &Value) -> Value {
     let (half, longest) = (rope.frequencies().len(), pass.model.frame.max_len as usize);
     let key = format!("{:?}", rope.frequencies());
     if pass.is_for_runtime() && longest * half <= MOST_ANGLES {
-        let functions: [(&str, fn(f32) -> f32); 2] = [("cosines", f32::cos), ("sines", f32::sin)];
-        let [cos, sin] = functions.map(|(name, function)| {
+        let mut table = |name: &str, function: fn(f32) -> f32| {
             pass.once(format!("{name} {key}"), |pass| {
                 let angles = (0..longest).flat_map(|p| rope.frequencies().iter().map(move |f| p as f32 * f));
                 let values: Vec<f32> = angles.map(function).collect();
                 pass.graph.numbers(name, Tensor::floats(&[longest, half], &values))
             })
-        });
+        };
+        let (cos, sin) = (table("cosines", f32::cos), table("sines", f32::sin));
         let places = pass.positions_or_start();
         return pass.graph.contributed("RotaryEmbedding", &[x, &places, &cos, &sin], &[("interleaved", 0.into())]);
     }
