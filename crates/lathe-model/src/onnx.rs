@@ -180,7 +180,7 @@ impl OnnxPass<'_> {
         self.graph.node("Range", &[&zero, &size, &one], &[])
     }
 
-    /// The places of tokens: [T] where there is no cache, else [B, T].
+    /// The places of tokens: `[T]` where there is no cache, else [B, T].
     pub fn positions(&mut self) -> Value {
         if self.cache {
             return self.tokens_input("position_ids", "length");
