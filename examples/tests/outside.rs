@@ -196,6 +196,19 @@ fn an_encoder_may_end_with_fewer_tokens() {
     }
 }
 
+/// Blocks say themselves in ONNX's operators in their own file, or are refused by their own name.
+#[test]
+fn what_does_not_say_itself_in_onnx_is_refused() {
+    let refused = |layers: &str| {
+        let toml = format!("backbone='nope'\nlayers='{layers}'\nd_model=16\nheads=2\ninner=32\nvocab=11\nmax_len=12");
+        let network = network(model(&toml), 1);
+        lathe_model::onnx_graph(&network, &lathe_model::OnnxOptions::default()).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert_eq!(refused("s f"), Ok(()), "a backbone from outside is one like any other");
+    let error = refused("s f conv f").unwrap_err();
+    assert!(error.contains("block 2, `conv`, does not say itself"), "{error}");
+}
+
 #[test]
 fn stacks_that_do_not_fit_are_named() {
     let sizes = "d_model=8\nheads=2\nvocab=11\ntgt_len=6\nmax_len=12";

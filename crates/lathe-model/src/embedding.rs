@@ -7,10 +7,12 @@
 
 use crate::build::FrameCost;
 use crate::composed::Graph;
-use crate::linear::{Layout, Linear};
+use crate::linear::{Layout, Linear, token_rows};
+use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads, Init, ParamId, Params, Place};
 use candle_core::{Result, Tensor};
 use lathe_core::{Frame, Setting};
+use lathe_onnx::{Kind, Value};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::embedding as ops;
@@ -233,6 +235,42 @@ impl Embedding {
         }
         let parts = Tensor::cat(&parts, 0)?;
         parts.index_select(&Tensor::new(places, parts.device())?, 0)
+    }
+
+    /// [`Self::forward`] as nodes of ONNX, [B, T, D].
+    pub fn onnx(&self, pass: &mut OnnxPass<'_>) -> Value {
+        let ids = pass.ids.clone();
+        let mut sum: Option<Value> = None;
+        for table in &self.tables {
+            // Which tokens are of the table, and their numbers in it; any number for others.
+            let members = (self.tables.len() > 1).then(|| {
+                let [first, end] = [table.first, table.first + table.count].map(|at| pass.graph.int(at as i64));
+                let above = pass.graph.node("GreaterOrEqual", &[&ids, &first], &[]);
+                let below = pass.graph.node("Less", &[&ids, &end], &[]);
+                let inside = pass.graph.node("And", &[&above, &below], &[]);
+                let (local, zero) = (pass.graph.node("Sub", &[&ids, &first], &[]), pass.graph.int(0));
+                (pass.graph.node("Where", &[&inside, &local, &zero], &[]), inside)
+            });
+            let mut x = token_rows(pass, table.weight, members.as_ref().map_or(&ids, |(local, _)| local));
+            if self.scale != 1.0 {
+                let scale = pass.graph.float(self.scale);
+                x = pass.graph.node("Mul", &[&x, &scale], &[]);
+            }
+            if let Some(projection) = table.projection {
+                x = self.projection(projection, table.width).onnx(pass, &x);
+            }
+            if let Some((_, inside)) = members {
+                let last = pass.graph.ints(&[-1]);
+                let weight = pass.graph.node("Cast", &[&inside], &[("to", (Kind::F32 as i64).into())]);
+                let weight = pass.graph.node("Unsqueeze", &[&weight, &last], &[]);
+                x = pass.graph.node("Mul", &[&x, &weight], &[]);
+            }
+            sum = Some(match sum {
+                Some(sum) => pass.graph.node("Add", &[&sum, &x], &[]),
+                None => x,
+            });
+        }
+        sum.expect("at least one table")
     }
 
     /// Adds the gradients of tables and projections.

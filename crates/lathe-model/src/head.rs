@@ -14,9 +14,11 @@ use crate::composed::Graph;
 use crate::embedding::{EmbeddingStyle, EmbeddingTable, clusters, projected};
 use crate::linear::{Layout, Linear, Matrix};
 use crate::norm::NormParams;
+use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads, Init, Params};
 use candle_core::{Result, Tensor};
 use lathe_core::Frame;
+use lathe_onnx::Value;
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
@@ -89,6 +91,10 @@ pub trait Head: Send + Sync {
     }
     /// [`Self::logits`] as a graph; log-probabilities are logits too.
     fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor>;
+    /// [`Self::logits`] as nodes of ONNX, [B, T, V] of [B, T, D], or why there are none.
+    fn onnx(&self, _pass: &mut OnnxPass<'_>, _hidden: &Value) -> std::result::Result<Value, String> {
+        Err("does not say itself in ONNX's operators".into())
+    }
     /// The logits of the first cluster, and of the rows that stand for the others, as a graph.
     fn composed_first(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
         self.composed(graph, hidden)
@@ -244,6 +250,30 @@ impl Head for TokenHead {
             parts.push(loss::composed_log_softmax(&logits_of(i)?)?.broadcast_add(&of_cluster)?);
         }
         Tensor::cat(&parts, 1)
+    }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>, hidden: &Value) -> std::result::Result<Value, String> {
+        let softmax =
+            |pass: &mut OnnxPass<'_>, x: &Value| pass.graph.node("LogSoftmax", &[x], &[("axis", (-1).into())]);
+        let first = self.onnx_logits_of(pass, 0, hidden);
+        if !self.log_probabilities() {
+            return Ok(first);
+        }
+        let first = softmax(pass, &first);
+        let (count, tails) = (self.clusters[0].count, self.tails());
+        if tails == 0 {
+            return Ok(first);
+        }
+        let [own, rows] = pass.parts(&first, [count, tails]);
+        let mut parts = vec![own];
+        for i in 1..self.clusters.len() {
+            let logits = self.onnx_logits_of(pass, i, hidden);
+            let (inside, column, axis) =
+                (softmax(pass, &logits), pass.graph.ints(&[i as i64 - 1]), ("axis", (-1).into()));
+            let of_cluster = pass.graph.node("Gather", &[&rows, &column], &[axis]);
+            parts.push(pass.graph.node("Add", &[&inside, &of_cluster], &[]));
+        }
+        Ok(pass.graph.node("Concat", &parts.iter().collect::<Vec<_>>(), &[("axis", (-1).into())]))
     }
 
     fn loss(
@@ -402,6 +432,21 @@ impl TokenHead {
         match (&self.rows, i) {
             (Some(rows), 0) => Tensor::cat(&[own, rows.composed(graph, &x)?], 1),
             _ => Ok(own),
+        }
+    }
+
+    /// [`Self::logits_of`] as nodes of ONNX.
+    fn onnx_logits_of(&self, pass: &mut OnnxPass<'_>, i: usize, hidden: &Value) -> Value {
+        let cluster = &self.clusters[i];
+        let narrow = cluster.projection.as_ref().map(|projection| projection.onnx(pass, hidden));
+        let x = narrow.as_ref().unwrap_or(hidden);
+        let own = cluster.weight.onnx(pass, x);
+        match (&self.rows, i) {
+            (Some(rows), 0) => {
+                let rows = rows.onnx(pass, x);
+                pass.graph.node("Concat", &[&own, &rows], &[("axis", (-1).into())])
+            }
+            _ => own,
         }
     }
 

@@ -12,11 +12,13 @@ use crate::context::{Context, Contexts, Reports, Shared};
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::observe::{Activity, Observe};
+use crate::onnx::OnnxPass;
 use crate::params::{Grads, ParamId, Params};
 use crate::ragged::PartPlace;
 use crate::taps::Map;
 use candle_core::{Result, Tensor};
 use lathe_core::NormPlace;
+use lathe_onnx::Value;
 use lathe_ops::Precision;
 use lathe_ops::attention::{Kept, KeptAs, KeptRows};
 use lathe_ops::buffer::Buf;
@@ -383,6 +385,16 @@ pub trait Layer: Send + Sync {
     fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, grads: &mut Grads) -> Buf;
     /// [`Self::forward`] as a graph. The memory, if there is one, is [B, M, D].
     fn composed(&self, graph: &Graph<'_>, x: &GraphStream, memory: &mut Option<Tensor>) -> Result<GraphStream>;
+    /// [`Self::forward`] as nodes of ONNX, [B, T, D] to [B, T, D], or why there are none. `behind` is the input behind the
+    /// slot's memory, where it has one.
+    fn onnx(
+        &self,
+        _pass: &mut OnnxPass<'_>,
+        _x: &Value,
+        _behind: Option<&Value>,
+    ) -> std::result::Result<Value, String> {
+        Err("does not say itself in ONNX's operators".into())
+    }
     /// Its weight matrices, to be packed.
     fn matrices(&mut self) -> Vec<&mut Matrix>;
     /// What its products are computed in.
@@ -419,6 +431,11 @@ pub trait Sublayer: Send + Sync {
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf;
     /// [`Self::forward`] as a graph, without a cache.
     fn composed(&self, graph: &Graph<'_>, input: &Tensor) -> Result<Tensor>;
+    /// [`Self::forward`] as nodes of ONNX, or why there are none: the output [B, T, D] for an input [B, T, D], or
+    /// [B, M + T, D] after a memory.
+    fn onnx(&self, _pass: &mut OnnxPass<'_>, _input: &Value) -> std::result::Result<Value, String> {
+        Err("does not say itself in ONNX's operators".into())
+    }
     /// Its weight matrices, to be packed.
     fn matrices(&mut self) -> Vec<&mut Matrix>;
     /// What its products are computed in.
@@ -587,6 +604,22 @@ impl Layer for Residual {
             }
         };
         Ok(stream.with(y))
+    }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>, x: &Value, behind: Option<&Value>) -> std::result::Result<Value, String> {
+        let input = behind.unwrap_or(x);
+        Ok(match self.place {
+            NormPlace::Pre => {
+                let normed = self.norm.onnx(pass, input);
+                let y = self.sublayer.onnx(pass, &normed)?;
+                pass.graph.node("Add", &[x, &y], &[])
+            }
+            NormPlace::Post => {
+                let y = self.sublayer.onnx(pass, input)?;
+                let sum = pass.graph.node("Add", &[x, &y], &[]);
+                self.norm.onnx(pass, &sum)
+            }
+        })
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

@@ -1,6 +1,10 @@
 //! Weight matrices at work: [`Matrix`] gives products their right-hand side, whatever it is packed as; [`Linear`] adds a
 //! bias, [`Experts`] are several linear layers of one shape.
 
+mod onnx;
+
+pub(crate) use onnx::token_rows;
+
 use crate::composed::Graph;
 use crate::packed::PackedOnce;
 use crate::params::{Grads, ParamId, Params, Place};

@@ -1,8 +1,10 @@
 //! A norm's parameters at work: layer norm with weight and bias, RMS norm with a weight alone.
 
 use crate::composed::Graph;
+use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads, Init, ParamId, Params};
 use candle_core::{Result, Tensor};
+use lathe_onnx::Value;
 use lathe_ops::buffer::Buf;
 use lathe_ops::norm::{Norm, NormKind};
 
@@ -58,6 +60,25 @@ impl NormParams {
             return Ok(x.clone());
         }
         self.kind.composed(x, graph.var(self.gamma), self.beta.map(|beta| graph.var(beta)))
+    }
+
+    /// [`Self::forward`] as nodes of ONNX, over the last axis.
+    pub fn onnx(&self, pass: &mut OnnxPass<'_>, x: &Value) -> Value {
+        let gamma = pass.vector(self.gamma);
+        if let Some(beta) = self.beta {
+            let beta = pass.vector(beta);
+            let attributes = [("axis", (-1).into()), ("epsilon", self.kind.eps.into())];
+            return pass.graph.node("LayerNormalization", &[x, &gamma, &beta], &attributes);
+        }
+        // ONNX Runtime knows this as one operator.
+        let graph = &mut pass.graph;
+        let (two, eps, last) = (graph.float(2.0), graph.float(self.kind.eps), graph.ints(&[-1]));
+        let square = graph.node("Pow", &[x, &two], &[]);
+        let mean = graph.node("ReduceMean", &[&square, &last], &[("keepdims", 1.into())]);
+        let sum = graph.node("Add", &[&mean, &eps], &[]);
+        let deviation = graph.node("Sqrt", &[&sum], &[]);
+        let y = graph.node("Div", &[x, &deviation], &[]);
+        graph.node("Mul", &[&y, &gamma], &[])
     }
 
     /// Adds the gradient of x to `dx`, and those of the parameters.

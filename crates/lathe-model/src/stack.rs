@@ -33,7 +33,7 @@ pub(crate) struct Choice {
     /// `None`: a skip.
     pub layer: Option<Box<dyn Layer>>,
     /// Whether it reads the slot's memory.
-    remembers: bool,
+    pub remembers: bool,
     /// Its parameters.
     pub params: Range<usize>,
 }

@@ -5,8 +5,10 @@ use crate::composed::{Graph, GraphStream};
 use crate::embedding::{Embedding, EmbeddingTable};
 use crate::layer::{AsideGrads, Saved, Stream};
 use crate::norm::NormParams;
+use crate::onnx::OnnxPass;
 use crate::params::{Grads, ParamId, Params};
 use candle_core::{Result, Tensor};
+use lathe_onnx::Value;
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
@@ -96,6 +98,10 @@ pub trait Stem: Send + Sync {
     fn composed_embed(&self, graph: &Graph<'_>, ids: &[u32]) -> Result<Tensor>;
     /// What enters the first block for such vectors, as a graph.
     fn composed_enter(&self, graph: &Graph<'_>, x: Tensor, input: &Input<'_>) -> Result<GraphStream>;
+    /// [`Self::forward`] as nodes of ONNX, [B, T, D], or why there are none.
+    fn onnx(&self, _pass: &mut OnnxPass<'_>) -> std::result::Result<Value, String> {
+        Err("does not say itself in ONNX's operators".into())
+    }
     /// The tables of tokens, for an output that shares them.
     fn tables(&self) -> &[EmbeddingTable];
     /// What its products are computed in.
@@ -211,6 +217,24 @@ impl Stem for TokenStem {
             x = norm.composed(graph, &x)?;
         }
         Ok(GraphStream::new(x, graph.len, graph.mask.clone()))
+    }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>) -> std::result::Result<Value, String> {
+        let mut x = self.embedding.onnx(pass);
+        if let Some(positions) = self.positions {
+            let table = pass.vector(positions);
+            let rows = pass.position_rows(&table);
+            x = pass.graph.node("Add", &[&x, &rows], &[]);
+        }
+        if let Some(segments) = self.segments {
+            let (table, segments) = (pass.vector(segments), pass.segments());
+            let rows = pass.graph.node("Gather", &[&table, &segments], &[]);
+            x = pass.graph.node("Add", &[&x, &rows], &[]);
+        }
+        Ok(match &self.norm {
+            Some(norm) => norm.onnx(pass, &x),
+            None => x,
+        })
     }
 
     fn tables(&self) -> &[EmbeddingTable] {

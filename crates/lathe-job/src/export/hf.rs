@@ -1,30 +1,19 @@
 //! A folder for transformers: its own `config.json`, weights of a float type, and the tokenizer.
 
-use super::{Job, Outcome, Parity, counted, parity};
-use crate::{Error, Event, Result, Watch};
+use super::{Job, Outcome, Parity, counted, parity, set_type};
+use crate::{Event, Result, Watch};
 use lathe_model::Network;
 use lathe_model::folder;
-use lathe_ops::storage::{self, STORAGES};
+use lathe_ops::storage::F32;
 
 pub(super) fn write(job: &Job<'_>, mut network: Network, watch: Watch<'_>) -> Result<Outcome> {
-    let kind = job.request.kind.as_deref();
-    let storage = kind.map(|name| {
-        storage::find(name).ok_or_else(|| {
-            let known: Vec<_> = STORAGES.iter().map(|storage| storage.key()).collect();
-            Error::setting("type", format!("`{name}`"), known.join(", "))
-        })
-    });
-    let storage = storage.transpose()?;
     let tokens = parity::tokens(&network, job.first_token());
     watch(Event::Message("computing what the model computes".into()));
     let given = parity::outputs(&network, &tokens);
+    set_type(&mut network, job.request.kind.as_deref())?;
     // Integers of ours are read by nobody else.
-    for param in network.params_mut() {
-        match storage {
-            Some(storage) => param.set_storage(storage),
-            None if !param.integers().is_empty() => param.set_storage(&storage::F32),
-            None => {}
-        }
+    for param in network.params_mut().filter(|param| !param.integers().is_empty()) {
+        param.set_storage(&F32);
     }
     watch(Event::Message(format!("writing {}", job.request.out.display())));
     folder::save_for_transformers(&network, &job.aside)?;

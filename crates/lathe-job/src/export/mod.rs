@@ -1,8 +1,9 @@
-//! A trained model for other programs: a GGUF file for llama.cpp, a folder for transformers. What is written
+//! A trained model for other programs: a GGUF file for llama.cpp, folders for transformers and ONNX Runtime. What is written
 //! is read back and computes the same before it gets its name.
 
 mod gguf;
 mod hf;
+mod onnx;
 mod parity;
 
 pub use parity::Parity;
@@ -10,6 +11,7 @@ pub use parity::Parity;
 use crate::{Context, Error, Event, Result, Watch, input};
 use lathe_model::{Network, folder};
 use lathe_ops::integers::Activations;
+use lathe_ops::storage::{self, STORAGES};
 use lathe_train::data::Tokenizer;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,8 @@ pub struct Request {
     pub format: Format,
     /// What matrices are written as; `None` for what fits their storage.
     pub kind: Option<String>,
+    /// Whether a decoder takes keys and values of earlier tokens, and gives those of all: in ONNX.
+    pub cache: bool,
     /// Where: a new file or folder.
     pub out: PathBuf,
 }
@@ -34,6 +38,8 @@ pub enum Format {
     Gguf,
     /// A folder for transformers.
     Hf,
+    /// A folder for ONNX Runtime.
+    Onnx,
 }
 
 /// What was written.
@@ -58,18 +64,44 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
         let place = format!("out {}", request.out.display());
         return Err(Error::setting(place, "something that exists", "a new path: nothing is overwritten"));
     }
+    if request.cache && request.format != Format::Onnx {
+        return Err(Error::setting(
+            "cache",
+            "another format than onnx",
+            "onnx: in others programs keep a cache themselves",
+        ));
+    }
     let mut network = folder::load(&from, context.registry)?;
     let tokenizer = tokenizer(&from, &network, watch)?;
-    // What is compared are weights: every program rounds activations in its own way.
-    network.params_mut().for_each(|param| param.set_activations(Activations::Float));
+    // What is compared are weights: llama.cpp rounds activations in its own way. ONNX says how.
+    if request.format != Format::Onnx {
+        exact_activations(&mut network);
+    }
     let aside = Aside::new(&request.out)?;
     let job = Job { context, request, from: &from, aside: aside.path(), tokenizer: tokenizer.as_ref() };
     let outcome = match request.format {
         Format::Gguf => gguf::write(&job, network, watch),
         Format::Hf => hf::write(&job, network, watch),
+        Format::Onnx => onnx::write(&job, network, watch),
     }?;
     aside.publish(&request.out)?;
     Ok(outcome)
+}
+
+/// Leaves activations as they are in products with integers.
+fn exact_activations(network: &mut Network) {
+    network.params_mut().for_each(|param| param.set_activations(Activations::Float));
+}
+
+/// Rounds weights to those of a storage that is asked for by name.
+fn set_type(network: &mut Network, kind: Option<&str>) -> Result<()> {
+    let Some(name) = kind else { return Ok(()) };
+    let storage = storage::find(name).ok_or_else(|| {
+        let known: Vec<_> = STORAGES.iter().map(|storage| storage.key()).collect();
+        Error::setting("type", format!("`{name}`"), known.join(", "))
+    })?;
+    network.set_storage(storage);
+    Ok(())
 }
 
 /// What a format works with.

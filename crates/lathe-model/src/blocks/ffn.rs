@@ -13,11 +13,13 @@ use crate::build::{self, BuildBlock, LayerBuilder, Site, Trained};
 use crate::composed::Graph;
 use crate::layer::{Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Layout, Linear, Matrix};
+use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads};
 use candle_core::Tensor;
 use lathe_core::{
     Activation, Block, BlockKind, Cost, Domain, Frame, Knob, MAX_INNER, NormPlace, Result, Role, Setting,
 };
+use lathe_onnx::Value;
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
@@ -360,6 +362,15 @@ impl Sublayer for FfnLayer {
         let h = Tensor::cat(&h, 1)?;
         graph.add_inner(&h);
         self.down.composed(graph, &activation::composed(self.act, self.gated, &h)?)
+    }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>, input: &Value) -> std::result::Result<Value, String> {
+        let mut h = Linear::onnx_parts(&self.up, pass, input);
+        if self.gated && h.len() == 1 {
+            h = pass.parts(&h[0], [self.inner; 2]).into();
+        }
+        let a = pass.activation(self.act, &h[0], h.get(1));
+        Ok(self.down.onnx(pass, &a))
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

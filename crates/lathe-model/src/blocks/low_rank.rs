@@ -15,9 +15,11 @@ use crate::build::{self, BuildBlock, LayerBuilder, Site, Trained};
 use crate::composed::Graph;
 use crate::layer::{Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Layout, Linear, Matrix};
+use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads};
 use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Frame, Knob, MAX_INNER, Result, Role, Setting};
+use lathe_onnx::Value;
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
@@ -190,6 +192,11 @@ impl Thin {
     fn composed(&self, graph: &Graph<'_>, x: &Tensor) -> candle_core::Result<Tensor> {
         self.b.composed(graph, &self.a.composed(graph, x)?)
     }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>, x: &Value) -> Value {
+        let t = self.a.onnx(pass, x);
+        self.b.onnx(pass, &t)
+    }
 }
 
 struct LowRankLayer {
@@ -271,6 +278,12 @@ impl Sublayer for LowRankLayer {
         let h = Tensor::cat(&h, 1)?;
         graph.add_inner(&h);
         self.down.composed(graph, &activation::composed(self.act, self.gated(), &h)?)
+    }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>, input: &Value) -> std::result::Result<Value, String> {
+        let h: Vec<Value> = self.up.iter().map(|up| up.onnx(pass, input)).collect();
+        let a = pass.activation(self.act, &h[0], h.get(1));
+        Ok(self.down.onnx(pass, &a))
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

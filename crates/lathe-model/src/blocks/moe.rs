@@ -13,9 +13,11 @@ use crate::build::{BuildBlock, LayerBuilder, Site, Trained};
 use crate::composed::Graph;
 use crate::layer::{Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Experts, Layout, Linear, Matrix};
+use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads, Init};
 use candle_core::Tensor;
 use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_INNER, Result, Role, Setting};
+use lathe_onnx::Value;
 use lathe_ops::Precision;
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
@@ -267,6 +269,50 @@ impl Sublayer for MoeLayer {
         })?;
         graph.add_balance(balance);
         Ok(out)
+    }
+
+    /// Each expert gets the tokens that are its own, and no others.
+    fn onnx(&self, pass: &mut OnnxPass<'_>, input: &Value) -> std::result::Result<Value, String> {
+        let (one, last, first) = (pass.graph.ints(&[1]), pass.graph.ints(&[-1]), pass.graph.ints(&[0]));
+        let logits = self.gate.onnx(pass, input);
+        let all = pass.graph.node("Softmax", &[&logits], &[("axis", (-1).into())]);
+        let count = pass.graph.ints(&[self.top_k as i64]);
+        let mut best = pass.graph.several("TopK", &[&all, &count], 2, &[("axis", (-1).into())]).into_iter();
+        let (Some(mut weights), Some(chosen)) = (best.next(), best.next()) else { unreachable!("two outputs") };
+        if self.renormalise {
+            let sum = pass.graph.node("ReduceSum", &[&weights, &last], &[("keepdims", 1.into())]);
+            weights = pass.graph.node("Div", &[&weights, &sum], &[]);
+        }
+        // (B, T, D) -> (N, D), (B, T, k) -> (N, k)
+        let x = pass.reshape(input, &[-1, self.down.outputs() as i64]);
+        let [weights, chosen] = [weights, chosen].map(|value| pass.reshape(&value, &[-1, self.top_k as i64]));
+        let shape = pass.graph.node("Shape", &[&x], &[]);
+        let zero = pass.graph.float(0.0);
+        let mut out = pass.graph.node("Expand", &[&zero, &shape], &[]);
+        for expert in 0..self.experts {
+            let number = pass.graph.int(expert as i64);
+            let is_chosen = pass.graph.node("Equal", &[&chosen, &number], &[]);
+            let places = pass.graph.node("NonZero", &[&is_chosen], &[]); // tokens, and which of their choices it is
+            let rows = pass.graph.node("Gather", &[&places, &first], &[("axis", 0.into())]);
+            let rows = pass.graph.node("Squeeze", &[&rows, &first], &[]);
+            let own = pass.graph.node("Gather", &[&x, &rows], &[("axis", 0.into())]);
+            let own = pass.graph.node("Unsqueeze", &[&own, &first], &[]); // [1, rows, D], of which there may be none
+            let mut h = vec![self.up.onnx(pass, expert, &own)];
+            if self.gated {
+                h = pass.parts(&h[0], [self.inner; 2]).into();
+            }
+            let a = pass.activation(self.act, &h[0], h.get(1));
+            let y = self.down.onnx(pass, expert, &a);
+            let y = pass.graph.node("Squeeze", &[&y, &first], &[]);
+            let share = pass.graph.node("Where", &[&is_chosen, &weights, &zero], &[]);
+            let share = pass.graph.node("ReduceSum", &[&share, &last], &[("keepdims", 1.into())]);
+            let share = pass.graph.node("Gather", &[&share, &rows], &[("axis", 0.into())]);
+            let y = pass.graph.node("Mul", &[&y, &share], &[]);
+            let rows = pass.graph.node("Unsqueeze", &[&rows, &one], &[]);
+            out = pass.graph.node("ScatterND", &[&out, &rows, &y], &[("reduction", "add".into())]);
+        }
+        let shape = pass.graph.node("Shape", &[input], &[]);
+        Ok(pass.graph.node("Reshape", &[&out, &shape], &[]))
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

@@ -52,6 +52,9 @@ pub enum FolderError {
     /// Something is wrong with a GGUF file.
     #[error(transparent)]
     Gguf(#[from] lathe_gguf::Error),
+    /// Something is wrong with an ONNX file.
+    #[error(transparent)]
+    Onnx(#[from] lathe_onnx::Error),
     /// `config.json` is not a configuration of a model that exists here.
     #[error("{}: {error}", file.display())]
     Config {
@@ -290,6 +293,15 @@ pub fn save_for_transformers(network: &Network, folder: &Path) -> Result<(), Fol
     }
     let config = config::write_theirs(&network.model, main_storage(network)).map_err(refused)?;
     save_with(network, folder, &config)
+}
+
+/// Saves what a network is, without its weights: as transformers has it where it has such a model, else as our own folders
+/// do.
+pub fn save_config(network: &Network, folder: &Path) -> Result<(), FolderError> {
+    let storage = main_storage(network);
+    let theirs = config::write_theirs(&network.model, storage);
+    let config = theirs.unwrap_or_else(|_| config::write(&network.model, storage, is_quantised(network)));
+    tensors::write_aside(&folder.join(CONFIG), |out| out.write_all(config.as_bytes()))
 }
 
 fn save_with(network: &Network, folder: &Path, config: &str) -> Result<(), FolderError> {

@@ -4,8 +4,10 @@ use super::{Head, LogitLoss, TokenHead, gather};
 use crate::composed::Graph;
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
+use crate::onnx::OnnxPass;
 use crate::params::{Grads, Params};
 use candle_core::{Result, Tensor};
+use lathe_onnx::Value;
 use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::loss::IGNORE;
@@ -126,6 +128,13 @@ impl Head for MaskedHead {
     fn composed(&self, graph: &Graph<'_>, hidden: &Tensor) -> Result<Tensor> {
         let h = activation::composed(self.act, false, &self.dense.composed(graph, hidden)?)?;
         self.tokens.composed(graph, &self.norm.composed(graph, &h)?)
+    }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>, hidden: &Value) -> std::result::Result<Value, String> {
+        let h = self.dense.onnx(pass, hidden);
+        let h = pass.activation(self.act, &h, None);
+        let h = self.norm.onnx(pass, &h);
+        self.tokens.onnx(pass, &h)
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

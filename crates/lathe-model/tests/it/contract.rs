@@ -12,12 +12,12 @@ use lathe_ops::integers::{Activations, FORMATS};
 use lathe_ops::loss::IGNORE;
 use lathe_ops::storage::STORAGES;
 
-const VOCAB: u32 = 11;
-const LEN: usize = 6;
-const BATCH: usize = 2;
+pub(crate) const VOCAB: u32 = 11;
+pub(crate) const LEN: usize = 6;
+pub(crate) const BATCH: usize = 2;
 
 /// The backbone's model of a stack, with what else a test wants of it.
-fn model_of(backbone: &dyn Backbone, layers: &str, extra: &str) -> Model {
+pub(crate) fn model_of(backbone: &dyn Backbone, layers: &str, extra: &str) -> Model {
     let lengths = if backbone.ignored_keys().contains(&"max_len") { "mem_len=5" } else { "max_len=12" };
     let heads = "d_model=8\nheads=2\ninner=16\ntgt_len=6";
     let toml = format!("backbone='{}'\nlayers='{layers}'\nvocab={VOCAB}\n{heads}\n{lengths}\n{extra}", backbone.key());
@@ -26,7 +26,7 @@ fn model_of(backbone: &dyn Backbone, layers: &str, extra: &str) -> Model {
 }
 
 /// A stack of one block of each variant that its kind offers, between others, in each backbone.
-fn cases() -> Vec<Model> {
+pub(crate) fn cases() -> Vec<Model> {
     let mut models = Vec::new();
     for &backbone in REGISTRY.backbones {
         let frame = model_of(backbone, "s", "").frame;
@@ -41,18 +41,18 @@ fn cases() -> Vec<Model> {
     models
 }
 
-fn name(model: &Model) -> String {
+pub(crate) fn name(model: &Model) -> String {
     format!("{} {}", model.frame.backbone.key(), model.layers())
 }
 
 /// Tokens that look random, and a target for each.
-fn tokens(seed: u32) -> (Vec<u32>, Vec<u32>) {
+pub(crate) fn tokens(seed: u32) -> (Vec<u32>, Vec<u32>) {
     let token = |i: u32| (i.wrapping_mul(2_654_435_761) >> 7).wrapping_add(seed * 5) % VOCAB;
     ((0..(BATCH * LEN) as u32).map(token).collect(), (1..=(BATCH * LEN) as u32).map(token).collect())
 }
 
 /// Weights that are no constants: norms and biases, too, get values that a mistake would show.
-fn network(model: &Model, seed: u64) -> Network {
+pub(crate) fn network(model: &Model, seed: u64) -> Network {
     let mut network = Network::new(model.clone(), seed).unwrap();
     let mut state = seed as u32 + 1;
     for param in network.params_mut() {
@@ -68,7 +68,7 @@ fn logits(network: &Network, ids: &[u32], batch: usize) -> Buf {
     network.logits(&Input::tokens(ids, batch), &mut network.init_memory(batch))
 }
 
-fn close(a: &[f32], b: &[f32], tolerance: f32, what: &str) {
+pub(crate) fn close(a: &[f32], b: &[f32], tolerance: f32, what: &str) {
     assert_eq!(a.len(), b.len(), "{what}");
     let most = b.iter().fold(1e-3f32, |most, x| most.max(x.abs()));
     let worst = a.iter().zip(b).fold(0.0f32, |worst, (a, b)| worst.max((a - b).abs()));

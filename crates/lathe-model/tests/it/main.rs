@@ -9,6 +9,7 @@ mod gguf;
 mod integers;
 mod names;
 mod notation;
+mod onnx;
 mod papers;
 mod parity;
 mod precision;

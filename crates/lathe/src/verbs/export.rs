@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 use lathe_job::export::{self, Format, Outcome, Request};
 use std::path::PathBuf;
 
-/// Write a model for llama.cpp (GGUF) or transformers (hf)
+/// Write a model for llama.cpp (GGUF), ONNX Runtime (onnx) or transformers (hf)
 #[derive(Parser)]
 #[command(
     name = "export",
@@ -17,6 +17,9 @@ use std::path::PathBuf;
          whose layers differ, as prune and optimize make them, becomes the architecture `deci`: heads and inner widths of
          each layer, layers without attention. Integers of `lathe quantize` keep their codes: int8 is Q8_0, int4 is Q4_0
   hf     a folder that transformers loads, where it has such a stack; integers become f32
+  onnx   a folder with model.onnx, config.json and the tokenizer, of any stack of attention, feed-forwards, experts and thin
+         matrices, decoders and encoders. --cache: a decoder that takes past_key_values and gives present, for generation.
+         Integers of `lathe quantize` keep their codes: MatMulInteger for int8, MatMulNBits for int4 and groups
 
 What the other program cannot say is refused, with the reason. What is written is read back and must compute what the model
 computes, activations in f32, before it gets its name; nothing is overwritten. `parity` tells how far its outputs are from
@@ -26,7 +29,8 @@ Examples:
   lathe export mine --format gguf --out mine.gguf
   lathe export mine --format gguf --type q8_0 --out mine-q8_0.gguf
   lathe export mine-int4 --format gguf --out mine-int4.gguf
-  lathe export mine --format hf --type bf16 --out mine-hf"
+  lathe export mine --format hf --type bf16 --out mine-hf
+  lathe export mine-int8 --format onnx --cache --out mine-onnx"
 )]
 pub struct Export {
     /// Model folder or GGUF file
@@ -37,7 +41,10 @@ pub struct Export {
     /// What matrices are written as: f32, f16, bf16, and in GGUF q8_0, q4_0, q4_1 [default: what fits their storage]
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Where: a new file (gguf) or a new folder (hf)
+    /// A decoder with inputs and outputs for keys and values of earlier tokens (onnx)
+    #[arg(long)]
+    cache: bool,
+    /// Where: a new file (gguf) or a new folder (hf, onnx)
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
 }
@@ -48,6 +55,8 @@ enum Formats {
     Gguf,
     /// A folder for transformers
     Hf,
+    /// A folder for ONNX Runtime
+    Onnx,
 }
 
 impl Action for Export {
@@ -55,8 +64,10 @@ impl Action for Export {
         let format = match self.format {
             Formats::Gguf => Format::Gguf,
             Formats::Hf => Format::Hf,
+            Formats::Onnx => Format::Onnx,
         };
-        let request = Request { folder: self.folder, format, kind: self.kind, out: self.out };
+        let Self { folder, kind, cache, out, .. } = self;
+        let request = Request { folder, format, kind, cache, out };
         let outcome = screen::job(|context, watch| export::run(context, &request, watch))?;
         if json {
             return output::json(&outcome);

@@ -10,7 +10,7 @@ fn model(toml: &str) -> Network {
 }
 
 /// A folder of a model of bytes with random weights.
-fn saved(dir: &Path, name: &str, toml: &str) -> String {
+pub(crate) fn saved(dir: &Path, name: &str, toml: &str) -> String {
     let path = dir.join(name);
     folder::save(&model(&format!("vocab=256\nd_model=64\nmax_len=48\n{toml}")), &path).unwrap();
     path.display().to_string()
@@ -146,7 +146,7 @@ fn nothing_is_overwritten_and_wrong_settings_are_told() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(path("kept"), "mine").unwrap();
     for out in [path("kept"), given.clone()] {
-        for format in ["gguf", "hf"] {
+        for format in ["gguf", "hf", "onnx"] {
             let (code, error) = fails(&["export", &given, "--format", format, "--out", &out]);
             assert!(code == 2 && error.contains("nothing is overwritten"), "{error}");
         }
@@ -156,10 +156,14 @@ fn nothing_is_overwritten_and_wrong_settings_are_told() {
     assert!(code == 1 && error.contains("none") && error.contains("No such file"), "{error}");
     let (code, error) = fails(&["export", &given, "--format", "gguf", "--out", &path("kept/a.gguf")]);
     assert!(code == 1 && error.contains("kept"), "{error}");
-    for (format, kind, told) in [("gguf", "q6_k", "f32, f16, bf16, q8_0"), ("hf", "q8_0", "f32")] {
+    for (format, kind, told) in
+        [("gguf", "q6_k", "f32, f16, bf16, q8_0"), ("hf", "q8_0", "f32"), ("onnx", "q8_0", "f32, bf16, f16")]
+    {
         let (code, error) = fails(&["export", &given, "--format", format, "--type", kind, "--out", &path("x")]);
         assert!(code == 2 && error.contains(kind) && error.contains(told), "{error}");
     }
+    let (code, error) = fails(&["export", &given, "--format", "gguf", "--cache", "--out", &path("x")]);
+    assert!(code == 2 && error.contains("--cache") && error.contains("onnx"), "{error}");
     let (code, error) = fails(&["export", &path("missing"), "--format", "gguf", "--out", &path("x")]);
     assert!(code == 2 && error.contains("missing"), "{error}");
     assert!(!Path::new(&path("x")).exists());

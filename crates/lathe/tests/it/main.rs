@@ -13,6 +13,7 @@ mod families;
 mod forward;
 mod from_scratch;
 mod gguf;
+mod onnx;
 mod optimize;
 mod proxies;
 mod prune;

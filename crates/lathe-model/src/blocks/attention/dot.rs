@@ -2,17 +2,21 @@
 //! matrix or three, heads of keys and values shared by groups of queries, queries and keys normed by head and rotated by
 //! their places, as the backbone has it.
 
+mod onnx;
+
 use super::{Heads, ROLE, Rotary};
 use crate::build::Site;
 use crate::composed::Graph;
 use crate::layer::{Cache, CacheKind, Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
+use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads};
 use crate::ragged::PartPlace;
 use crate::taps::AttentionMap;
 use candle_core::Tensor;
 use lathe_core::Frame;
+use lathe_onnx::Value;
 use lathe_ops::Precision;
 use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, KeptPart, Mask, Rows, Shape};
 use lathe_ops::buffer::Buf;
@@ -330,6 +334,10 @@ impl Sublayer for DotAttention {
             None,
         )?;
         self.out.composed(graph, &context.reshape(((), self.a()))?)
+    }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>, input: &Value) -> Result<Value, String> {
+        Ok(self.nodes(pass, input))
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

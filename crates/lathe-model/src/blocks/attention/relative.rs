@@ -1,16 +1,20 @@
 //! Attention with relative positions (Dai et al., 2019): keys and values over memory and segment, M + T, and a score
 //! ((q + u) k^T + (q + v) r^T) / sqrt(K) with projected distances r; no bias, but u and v per layer.
 
+mod onnx;
+
 use super::ROLE;
 use crate::build::Site;
 use crate::composed::Graph;
 use crate::context::Shared;
 use crate::layer::{Cache, Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Linear, Matrix};
+use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads, Init, ParamId, Params};
 use crate::taps::AttentionMap;
 use candle_core::Tensor;
 use lathe_core::Frame;
+use lathe_onnx::Value;
 use lathe_ops::Precision;
 use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, KeptRows, Mask, Relative, RelativeGradients, Rows, Shape};
 use lathe_ops::buffer::Buf;
@@ -231,6 +235,10 @@ impl Sublayer for RelativeAttention {
             Some([&r, &to_keys, &to_positions]),
         )?;
         self.out.composed(graph, &context.reshape(((), a))?)
+    }
+
+    fn onnx(&self, pass: &mut OnnxPass<'_>, input: &Value) -> Result<Value, String> {
+        Ok(self.nodes(pass, input))
     }
 
     fn matrices(&mut self) -> Vec<&mut Matrix> {

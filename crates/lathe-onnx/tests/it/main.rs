@@ -1,0 +1,4 @@
+//! Operators against ONNX Runtime, and files that are written, read and damaged.
+
+mod files;
+mod operators;
