@@ -153,7 +153,7 @@ impl BuildBackbone for Opt {
         let norm = (frame.norm == NormPlace::Pre)
             .then(|| NormParams::new(builder, "model.decoder.final_layer_norm", NormKind::LAYER, width, 0.0));
         let head = TokenHead::new(frame, (stem.tables(), &EMBEDDING), &HEAD, builder);
-        Top { norm, dropout: false, head: Some(Box::new(head)), pooler: None }
+        Top { norm, head: Some(Box::new(head)), ..Top::NONE }
     }
 
     fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost {

@@ -22,7 +22,7 @@ const FAR: f64 = 30.0;
 
 /// By the definition.
 fn far(p: &[f32], q: &[f32]) -> f64 {
-    let [of_p, of_q] = [p, q].map(|row| log_sum(row));
+    let [of_p, of_q] = [p, q].map(log_sum);
     apart(p, q, of_p, of_q).max(0.0)
 }
 
