@@ -48,9 +48,9 @@ impl Fields {
 
     /// Any whole number of 64 bits with a sign.
     pub fn seed(&self, name: &str) -> Result<Option<u64>> {
-        const END: f64 = -(i64::MIN as f64);
+        const END: f64 = -(i64::MIN as f64); // a number of more digits may be rounded to it
         let seed = |value: &Value| {
-            let float = || value.as_f64().filter(|x| x.fract() == 0.0 && (-END..END).contains(x)).map(|x| x as i64);
+            let float = || value.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < END).map(|x| x as i64);
             value.as_i64().or_else(float).map(|seed| seed as u64)
         };
         self.read(name, "a whole number of 64 bits", seed)

@@ -46,6 +46,7 @@ fn whatever_is_sent_the_server_goes_on() {
         ("half a character", with_length(b"{\"prompt\": \"\xf0\x9f\"}"), "HTTP/1.1 400"),
         ("half a pair of surrogates", with_length(b"{\"prompt\": \"\\ud83d\"}"), "HTTP/1.1 400"),
         ("a zero", with_length(b"{\"prompt\": \"\\u0000\", \"max_tokens\": 1}"), "HTTP/1.1 200"),
+        ("a seed below all", with_length(b"{\"prompt\": \"x\", \"seed\": -9223372036854775809}"), "HTTP/1.1 400"),
         ("a number beyond all", with_length(b"{\"prompt\": \"x\", \"seed\": 1e308}"), "HTTP/1.1 400"),
         (
             "a whole number with a point",
