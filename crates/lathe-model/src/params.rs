@@ -45,7 +45,8 @@ pub struct Place {
     pub outputs: usize,
     /// How each lies.
     pub layout: Layout,
-    /// Whether it decides rather than computes, as the gate of experts does, and is never held as integers.
+    /// Whether it is never held as integers: it decides rather than computes, as the gate of experts does, or it is read both
+    /// ways, as a projection that embedding and output share.
     pub exact: bool,
 }
 
@@ -263,7 +264,11 @@ impl Params {
 
     /// Says which parameters are matrices, which can be held in any storage.
     pub(crate) fn set_matrices(&mut self, matrices: impl IntoIterator<Item = (ParamId, Place)>) {
-        matrices.into_iter().for_each(|(id, place)| self.list[id.0].matrix = Some(place));
+        for (id, place) in matrices {
+            let known = &mut self.list[id.0].matrix;
+            let both_ways = known.is_some_and(|known| known.layout != place.layout || known.exact);
+            *known = Some(Place { exact: place.exact || both_ways, ..place });
+        }
     }
 
     /// The values of a parameter, however it is held.

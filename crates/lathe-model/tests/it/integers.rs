@@ -36,6 +36,24 @@ fn edited(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
     bytes
 }
 
+/// A projection that embedding and output share is read both ways, and codes are packed for one.
+#[test]
+fn shared_projections_stay_exact() {
+    let toml = "backbone='transformer_xl'\nlayers='sf'\nd_model=32\nheads=2\ninner=48\nvocab=40\ntgt_len=8\nmem_len=4\n\
+                cutoffs=[10, 20]\ndiv_val=2";
+    let model = Spec::from_toml(toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap();
+    let ids: Vec<u32> = (0..8).map(|i| i * 5).collect();
+    let logits = |network: &Network| network.logits(&Input::tokens(&ids, 1), &mut network.init_memory(1));
+    let mut network = Network::new(model, 3).unwrap();
+    let before = logits(&network);
+    network.set_format(Format::parse("int8").unwrap());
+    let far = before.iter().zip(&logits(&network)).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+    assert!(far > 0.0 && far < 0.05, "{far}");
+    let kept = network.params().iter().filter(|param| param.place().is_some() && param.integers().is_empty());
+    let kept: Vec<&str> = kept.map(|param| param.name.as_str()).collect();
+    assert_eq!(kept, ["transformer.word_emb.emb_projs.1", "transformer.word_emb.emb_projs.2"]);
+}
+
 #[test]
 fn damaged_folders_are_told() {
     let dir = tempfile::tempdir().unwrap();
