@@ -5,6 +5,11 @@ use lathe_gguf::Gguf;
 use lathe_model::{Input, REGISTRY, folder};
 use lathe_text::Tokenizer;
 use lathe_train::choices;
+use lathe_train::examples::Target;
+use lathe_train::examples::benchmarks::BENCHMARKS;
+use lathe_train::examples::open::Wanted;
+use lathe_train::examples::table::Table;
+use lathe_train::tasks::TASKS;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -92,6 +97,25 @@ pub fn choices(data: &[u8]) {
     for form in forms {
         if let Ok(examples) = choices::read(&path, form) {
             assert!(examples.list.iter().all(|example| example.gold.iter().all(|at| *at < example.options.len())));
+        }
+    }
+}
+
+/// Examples of every benchmark, and of tasks whose columns are not told, in every form of files.
+pub fn examples(data: &[u8]) {
+    let tasks = TASKS.iter().filter(|task| task.of_examples().is_some()).map(|task| task.key());
+    let tasks: Vec<&str> = BENCHMARKS.iter().map(|benchmark| benchmark.name).chain(tasks).collect();
+    for form in ["tsv", "csv", "jsonl", "json"] {
+        let Ok(table) = Table::parse(Path::new("examples"), data, form, &[], true) else { continue };
+        for task in &tasks {
+            for labelled in [false, true] {
+                let wanted = Wanted { task, columns: "", labelled };
+                let Ok(found) = wanted.of_table(&table, &mut |_| ()) else { continue };
+                for example in &found.examples {
+                    let Target::Right(right) = &example.target else { continue };
+                    assert!(right.iter().all(|at| *at < example.texts.len()), "a right choice is one of them");
+                }
+            }
         }
     }
 }

@@ -137,6 +137,8 @@ fn context(example: &Example) -> &str {
 
 fn windows(encoder: &Encoder<'_>, example: &Example) -> Result<Vec<Encoding>> {
     let question = example.texts.first().map(|(question, _)| question.as_str()).unwrap_or_default();
+    // Places are kept in 16 bits.
+    let encoder = Encoder { max_len: encoder.max_len.min(1 << 16), ..*encoder };
     encoder.windows(example.line, question, context(example), OVERLAP)
 }
 
