@@ -1,7 +1,7 @@
 //! Examples as tokens, and batches of them: texts of similar lengths stand together, so that little of a batch is
 //! padding.
 //!
-//! Each epoch shuffles all examples, sorts stretches of [`STRETCH`] batches by length, and visits the batches in a
+//! Each epoch shuffles all examples, sorts stretches of 50 batches by length, and visits the batches in a
 //! random order. What a batch holds is a function of seed and step.
 
 use crate::data::{Batch, Encoding, Tokenizer, mix, permute};
