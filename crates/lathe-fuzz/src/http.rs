@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tower_service::Service;
 
 /// A tiny model of bytes.
-const MODEL: &str = "backbone='gpt2'\nlayers='s'\nd_model=8\nheads=1\nvocab=256\nmax_len=64";
+const MODEL: &str = include_str!("tiny.toml");
 const TEMPLATE: &str = "{% for message in messages %}<{{ message.role }}>{{ message['content'].strip() }}\n{% endfor %}\
                         {% if add_generation_prompt %}<assistant>{% endif %}";
 

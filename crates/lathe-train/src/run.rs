@@ -264,6 +264,10 @@ impl Run {
         let step = run.state.progress.step;
         if step > 0 {
             run.metrics.resumed(step)?;
+            if run.state.progress.tokens == 0 {
+                // A checkpoint from when all steps had as many.
+                run.state.progress.tokens = u64::from(step) * u64::from(run.settings.batch) * u64::from(run.len);
+            }
         }
         watch(Event::Training(&run.state.network.model, &run.texts, step));
         Ok(run)

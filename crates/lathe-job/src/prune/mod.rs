@@ -97,7 +97,7 @@ impl<'a> Job<'a> {
         };
         evaluate::check_tokenizer(&tokenizer, &network.model, folder)?;
         asked.workload.model(&network.model)?; // its lengths are checked before anything is done
-        let task = tasks::find("", &network.model).ok();
+        let task = tasks::find("", &network.model).ok().filter(|task| task.of_examples().is_none());
         Ok(Self { asked, out, registry, text, before: folder.into(), network, tokenizer, task })
     }
 

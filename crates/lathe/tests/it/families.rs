@@ -86,13 +86,12 @@ fn an_encoder_without_output_layer_says_what_it_cannot_do() {
     std::fs::write(&file, text).unwrap();
     let model = file.display().to_string();
     json(&["bench", &model, "--seq", "8", "--seconds", "0.01"]);
-    for args in [["bench", &model, "--mode", "train"], ["bench", &model, "--mode", "decode"]] {
-        let (code, told) = fails(&args);
-        assert!(code == 2 && told.contains("expected"), "{told}");
-    }
-    let out = dir.path().join("run").display().to_string();
-    let (code, told) = fails(&["train", "--model", &model, "--data", "builtin:0.01", "--out", &out]);
+    json(&["bench", &model, "--seq", "8", "--seconds", "0.01", "--mode", "train"]); // it may learn embeddings
+    let (code, told) = fails(&["bench", &model, "--mode", "decode"]);
     assert!(code == 2 && told.contains("expected"), "{told}");
+    let out = dir.path().join("run").display().to_string();
+    let (_, told) = fails(&["train", "--model", &model, "--data", "builtin:0.01", "--out", &out]);
+    assert!(told.contains("found a text; expected examples of a task"), "{told}");
     let task = ["train", "--model", &model, "--data", "builtin:0.01", "--task", "masked_lm", "--out", &out];
     let (code, told) = fails(&task);
     assert!(code == 2 && told.contains("found `bert` without an output layer; expected one with"), "{told}");
