@@ -4,7 +4,8 @@
     python3 bench/optimize/run.py --table
 
 Groups: first (with nothing given, on a quiet machine and on one of which a core is busy, three times each), stories (a Llama of 15 M with all levers, prompts and decoding), structure (its child with fewer
-tokens, blocks and widths alone in f32, three seeds at two targets), audit (scores of single blocks against whole architectures), general
+tokens, blocks and widths alone in f32, three seeds at two targets), paired (the same jobs with hardly any recovery; then everybody's
+model, as assembled, learns for as many steps and is judged on --other), audit (scores of single blocks against whole architectures), general
 (--general FILE, a GGUF file of a general model, on the same text, --outside FILE), room (--enwik8 FILE: a byte-level GPT-2 and a
 Transformer-XL that are trained first). Records are lines of bench/runs/optimize.jsonl. Folders are kept under --work, so that
 whatever was killed goes on. Minutes of each run by --minutes.
@@ -15,6 +16,7 @@ import gzip
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -33,6 +35,7 @@ parser.add_argument("--outside", type=pathlib.Path, help="a text of another kind
 parser.add_argument("--enwik8", type=pathlib.Path, help="enwik8 or enwik8.gz")
 parser.add_argument("--minutes", type=float, help="budget of each run [the group's own]")
 parser.add_argument("--threads", default="2")
+parser.add_argument("--equal-steps", type=int, default=80, help="of each recovery of group paired")
 parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/optimize")
 parser.add_argument("--only", nargs="*")
 parser.add_argument("--table", action="store_true", help="print what is recorded as tables, and run nothing")
@@ -123,6 +126,43 @@ def structure():
             yield f"target {target}, seed {seed}", lambda f=flags, n=name: optimize(n, 30, "--model", child(), *f)
 
 
+def recovered(model, name, seed):
+    """Bits per byte on other stories of everybody's model: as assembled, and after as many steps from the original's predictions."""
+    out = args.work / name
+    found = {}
+    for assembled in sorted((out / "recover").glob("*/assembled")):
+        trained = out / f"equal-{args.equal_steps}" / assembled.parent.name
+        if not (trained / "result.json").exists():
+            begin = ["--teacher", model, "--student", assembled, "--data", out / "tokens", "--steps", args.equal_steps,
+                     "--batch", 8, "--seq", 256, "--lr", 2e-4, "--weight-decay", 0.01, "--floor", 0.05, "--precision", "bf16",
+                     "--eval-every", 1 << 30, "--checkpoint-every", 40, "--seed", seed, "--out", trained]  # fmt: skip
+            lathe("distill", *(["--resume", trained] if (trained / "run.toml").exists() else begin))
+        bits = lambda folder: lathe("eval", folder, "--data", args.other, "--documents")["bits_per_byte"]
+        layers = lathe("count", assembled)["layers"]
+        found[assembled.parent.name] = {"layers": layers, "assembled": bits(assembled), "recovered": bits(trained)}
+    return found
+
+
+def paired():
+    for seed in range(3):
+        for target in (0.6, 0.8):
+            name = f"paired-{target}-{seed}"
+            flags = ["--data", args.text, "--mode", "prompt", "--seq", 128, "--levers", "blocks,width", "--seed", seed]
+            flags += ["--target-latency", target, "--steps", 8, "--model", child()]
+
+            def run(flags=flags, name=name, seed=seed):
+                searched = optimize(name, 12, *flags)
+                measured = {one["name"]: one["latency_ms"] / searched["baseline_ms"] for one in searched["proposers"]}
+                original = lathe("eval", child(), "--data", args.other, "--documents")["bits_per_byte"]
+                everybody = recovered(child(), name, seed)
+                for who, one in everybody.items():
+                    one["measured"] = measured.get(who)
+                return {"original": original, "steps": args.equal_steps, "everybody": everybody, "minutes": searched["minutes"],
+                        "threads": searched["threads"]}  # fmt: skip
+
+            yield f"target {target}, seed {seed}", run
+
+
 def audit():
     flags = ["--data", args.text, "--levers", "blocks,width,experts,rank", "--proposers", "blockwise", "--audit", 30]
     yield "stories15M, 30 architectures", lambda: optimize("audit", 20, "--model", child(), *flags)
@@ -158,7 +198,17 @@ def room():
 
 
 def table():
-    for line in map(json.loads, RECORD.read_text().splitlines()):
+    records = [json.loads(line) for line in RECORD.read_text().splitlines()]
+    pairs = [one for one in records if one["group"] == "paired"]
+    for target in dict.fromkeys(one["name"].split(",")[0] for one in pairs):
+        runs = [one["result"]["everybody"] for one in pairs if one["name"].startswith(target + ",")]
+        print(f"## paired: {target}, {len(runs)} seeds; bits per byte on other stories, less than blockwise's by")
+        for who in dict.fromkeys(name for run in runs for name in run):
+            more = [run[who]["recovered"] - run["blockwise"]["recovered"] for run in runs if who in run]
+            spread = f" ± {statistics.stdev(more):.4f}" if len(more) > 1 else ""
+            mean = statistics.mean(run[who]["recovered"] for run in runs if who in run)
+            print(f"| {who} | {mean:.4f} | {statistics.mean(more):+.4f}{spread} |")
+    for line in (one for one in records if one["group"] != "paired"):
         result, bits = line["result"], line["result"]["bits_per_byte"]
         print(f"## {line['group']}: {line['name']}, {result['minutes']} minutes")
         print(f"original {bits['baseline']:.4f} bits per byte, control {bits['continued']:.4f}")
@@ -172,7 +222,7 @@ def table():
             print(result["audit"]["spearman"])
 
 
-GROUPS = {"first": first, "stories": stories, "structure": structure, "audit": audit, "general": general, "room": room}
+GROUPS = {"first": first, "stories": stories, "structure": structure, "paired": paired, "audit": audit, "general": general, "room": room}
 if args.table:
     table()
 else:

@@ -8,7 +8,7 @@ use super::library;
 use super::plan::{Amounts, Asked, Measures, Plan};
 use super::proposers::{self};
 use super::stages::Request;
-use super::text::Text;
+use super::text::{Samples, Text};
 use crate::input::{self, read_json, write_json};
 use crate::prune::vocabulary;
 use crate::{Context, Error, Event, Result, Watch, identity};
@@ -35,6 +35,8 @@ const STORAGES: [&str; 4] = ["f32", "bf16", "int8", "int4_g32"];
 const VOCAB_MAY_COST: f64 = 0.003;
 const VOCAB_BYTES: f64 = 262_144.0;
 const VOCAB_MINUTES: f64 = 30.0;
+/// Tokens of documents that are cut otherwise, to tell by what that costs.
+const VOCAB_TOKENS: u64 = 16384;
 /// The share of the budget that judging one model may take.
 const REPORTING: f64 = 0.015;
 /// Opens a job: a new one, or that of the folder.
@@ -154,9 +156,9 @@ fn shrink(
     let used = text.used(&tokenizer, aside.path(), watch)?;
     let bytes = (VOCAB_BYTES * (minutes / VOCAB_MINUTES).clamp(0.25, 1.0)) as u64;
     let part = text.beginning(text.parts.choose, bytes)?;
+    let bits_of = |samples: &Samples, network: &Network| samples.bits_per_byte(samples.loss(network));
     let bits = |network: &Network, tokenizer: &Tokenizer| -> Result<f64> {
-        let samples = text.samples(part, tokenizer, &network.model.frame, 0)?;
-        Ok(samples.bits_per_byte(samples.loss(network)))
+        Ok(bits_of(&text.samples(part, tokenizer, &network.model.frame, 0)?, network))
     };
     let (vocab, before) = (network.model.frame.vocab, bits(&network, &tokenizer)?);
     // Words that only other texts have are spelt with what is left: the tokens that were made first, which are those of any
@@ -170,7 +172,19 @@ fn shrink(
                 break;
             }
         };
-        let cost = bits(&smaller, &fewer)? / before - 1.0;
+        // The few documents that are cut otherwise are looked for in all of the text to choose by.
+        let more = if text.by_documents(&network.model.frame) {
+            let both = [&tokenizer, &fewer];
+            let changed = text.changed(text.parts.choose, both, &ids, &network.model.frame, VOCAB_TOKENS)?;
+            let [old, new] = &changed.samples;
+            match old.tokens {
+                0 => 0.0,
+                _ => changed.share * (bits_of(new, &smaller) - bits_of(old, &network)),
+            }
+        } else {
+            bits(&smaller, &fewer)? - before
+        };
+        let cost = more / before;
         let left = smaller.model.frame.vocab;
         if cost <= VOCAB_MAY_COST && left < vocab {
             watch(Event::Message(format!("{left} of {vocab} tokens stay: {:+.2} % bits per byte", 100.0 * cost)));

@@ -7,10 +7,10 @@ use crate::{Error, Event, Result, Watch};
 use lathe_core::Frame;
 use lathe_model::{Input, Network, Objective, State, SuperNet, Targets, stack_choice};
 use lathe_ops::loss::IGNORE;
-use lathe_train::data::{self, Batch, Documents, Sampler, Source, Tokenizer, Tokens};
+use lathe_train::data::{self, Batch, Documents, Sampler, Sequence, Source, Tokenizer, Tokens};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::path::Path;
 
@@ -51,6 +51,14 @@ pub struct Samples {
     pub tokens: u64,
     /// Bytes of text that they stand for.
     pub bytes: f64,
+}
+
+/// The documents whose tokens are others where a tokenizer has fewer of them.
+pub struct Changed {
+    /// Their share of all documents, by bytes.
+    pub share: f64,
+    /// Some of them, by the tokens of before and of after.
+    pub samples: [Samples; 2],
 }
 
 impl Text {
@@ -175,7 +183,7 @@ impl Text {
     /// Sequences of a part, of about so many tokens; 0 for all.
     pub fn samples(&self, part: [u64; 2], tokenizer: &Tokenizer, frame: &Frame, limit: u64) -> Result<Samples> {
         let limit = if limit == 0 { u64::MAX } else { limit };
-        let samples = match self.parts.documents && !frame.has_memory() {
+        let samples = match self.by_documents(frame) {
             true => self.documents(part, tokenizer, frame, limit)?,
             false => self.windows(part, tokenizer, frame, limit)?,
         };
@@ -186,41 +194,43 @@ impl Text {
         Ok(samples)
     }
 
+    /// Whether documents of a part are scored one by one.
+    pub fn by_documents(&self, frame: &Frame) -> bool {
+        self.parts.documents && !frame.has_memory()
+    }
+
     fn documents(&self, [start, end]: [u64; 2], tokenizer: &Tokenizer, frame: &Frame, limit: u64) -> Result<Samples> {
         let longest = LONGEST.min(frame.window() as usize);
-        let mut found = Samples { batches: Vec::new(), tokens: 0, bytes: 0.0 };
-        let mut waiting: Vec<Vec<u32>> = Vec::new();
-        let flush = |waiting: &mut Vec<Vec<u32>>, batches: &mut Vec<(Batch, usize)>| {
-            let len = waiting.iter().map(Vec::len).max().unwrap_or(1) - 1;
-            let mut batch = Batch { rows: waiting.len(), fresh: true, ..Batch::default() };
-            for ids in waiting.iter() {
-                let pad = len + 1 - ids.len();
-                batch.ids.extend(ids[..ids.len() - 1].iter().copied().chain(std::iter::repeat_n(0, pad)));
-                batch.targets.extend(ids[1..].iter().copied().chain(std::iter::repeat_n(IGNORE, pad)));
-            }
-            batches.push((batch, waiting.len()));
-            waiting.clear();
-        };
-        for sequence in Documents::within(self.held(), start..end)?.tokens(tokenizer, longest)? {
-            let sequence = sequence?;
-            if sequence.targets() == 0 {
-                continue;
-            }
-            let longest = waiting.iter().chain([&sequence.ids]).map(Vec::len).max().unwrap_or(0);
-            if !waiting.is_empty() && longest * (waiting.len() + 1) > AT_ONCE {
-                flush(&mut waiting, &mut found.batches);
-            }
-            found.tokens += sequence.targets() as u64;
-            found.bytes += sequence.target_bytes as f64;
-            waiting.push(sequence.ids);
-            if found.tokens >= limit {
-                break;
+        let sequences = Documents::within(self.held(), start..end)?.tokens(tokenizer, longest)?;
+        side_by_side(sequences.map(|sequence| Ok(sequence?)), limit)
+    }
+
+    /// The documents of a part that a tokenizer with fewer tokens cuts otherwise, given what it calls those that are left; of
+    /// about so many tokens.
+    pub fn changed(
+        &self,
+        [start, end]: [u64; 2],
+        [all, fewer]: [&Tokenizer; 2],
+        new: &HashMap<u32, u32>,
+        frame: &Frame,
+        limit: u64,
+    ) -> Result<Changed> {
+        let longest = LONGEST.min(frame.window() as usize);
+        let by = |tokenizer| -> Result<_> { Ok(Documents::within(self.held(), start..end)?.tokens(tokenizer, longest)?) };
+        let (mut bytes, mut changed) = (0, 0);
+        let mut pairs: [Vec<Sequence>; 2] = Default::default();
+        for (before, after) in by(all)?.zip(by(fewer)?) {
+            let (before, after) = (before?, after?);
+            bytes += before.bytes;
+            if !before.ids.iter().map(|id| new.get(id)).eq(after.ids.iter().map(Some)) {
+                changed += before.bytes;
+                pairs[0].push(before);
+                pairs[1].push(after);
             }
         }
-        if !waiting.is_empty() {
-            flush(&mut waiting, &mut found.batches);
-        }
-        Ok(found)
+        let samples = pairs.map(|sequences| side_by_side(sequences.into_iter().map(Ok), limit));
+        let [before, after] = samples;
+        Ok(Changed { share: changed as f64 / bytes.max(1) as f64, samples: [before?, after?] })
     }
 
     fn windows(&self, [start, end]: [u64; 2], tokenizer: &Tokenizer, frame: &Frame, limit: u64) -> Result<Samples> {
@@ -259,6 +269,43 @@ impl Text {
         found.bytes = found.tokens as f64 * bytes_per_token;
         Ok(found)
     }
+}
+
+/// Sequences as batches, until there are so many tokens.
+fn side_by_side(sequences: impl Iterator<Item = Result<Sequence>>, limit: u64) -> Result<Samples> {
+    let mut found = Samples { batches: Vec::new(), tokens: 0, bytes: 0.0 };
+    let mut waiting: Vec<Vec<u32>> = Vec::new();
+    let flush = |waiting: &mut Vec<Vec<u32>>, batches: &mut Vec<(Batch, usize)>| {
+        let len = waiting.iter().map(Vec::len).max().unwrap_or(1) - 1;
+        let mut batch = Batch { rows: waiting.len(), fresh: true, ..Batch::default() };
+        for ids in waiting.iter() {
+            let pad = len + 1 - ids.len();
+            batch.ids.extend(ids[..ids.len() - 1].iter().copied().chain(std::iter::repeat_n(0, pad)));
+            batch.targets.extend(ids[1..].iter().copied().chain(std::iter::repeat_n(IGNORE, pad)));
+        }
+        batches.push((batch, waiting.len()));
+        waiting.clear();
+    };
+    for sequence in sequences {
+        let sequence = sequence?;
+        if sequence.targets() == 0 {
+            continue;
+        }
+        let longest = waiting.iter().chain([&sequence.ids]).map(Vec::len).max().unwrap_or(0);
+        if !waiting.is_empty() && longest * (waiting.len() + 1) > AT_ONCE {
+            flush(&mut waiting, &mut found.batches);
+        }
+        found.tokens += sequence.targets() as u64;
+        found.bytes += sequence.target_bytes as f64;
+        waiting.push(sequence.ids);
+        if found.tokens >= limit {
+            break;
+        }
+    }
+    if !waiting.is_empty() {
+        flush(&mut waiting, &mut found.batches);
+    }
+    Ok(found)
 }
 
 /// Something that predicts tokens.
