@@ -30,7 +30,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "safetensors", run: files::safetensors },
     Target { name: "gguf", run: files::gguf },
     Target { name: "choices", run: files::choices },
-    Target { name: "examples", run: files::examples },
+    Target { name: "labelled_examples", run: files::examples },
     Target { name: "http", run: http::request },
 ];
 

@@ -1,4 +1,0 @@
-//! `examples` of lathe-fuzz.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| lathe_fuzz::run("examples", data));

@@ -1,0 +1,4 @@
+//! `examples` of lathe-fuzz.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lathe_fuzz::run("labelled_examples", data));
