@@ -17,12 +17,14 @@ use std::path::Path;
 /// What the bits of the model that only has fewer of them may cost, as a share of the loss.
 const BITS_MAY_COST: f64 = 0.005;
 /// Architectures that are faster than asked for by less than this are good enough.
-const CLOSE: f64 = 0.95;
+pub(super) const CLOSE: f64 = 0.95;
 /// Latencies that are tried where the most loss is given, as shares of what bits alone reach.
 pub(super) const LADDER: [f64; 5] = [0.85, 0.7, 0.58, 0.48, 0.4];
 
 /// How often a tighter limit is set where an architecture takes longer than the table said.
-const TIGHTER: usize = 3;
+pub(super) const TIGHTER: usize = 3;
+/// What was decided.
+pub(super) const DECIDED: &str = "decided.json";
 
 /// A model of the frontier before it is finished.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -90,12 +92,12 @@ impl Job<'_> {
         target_ms: f64,
         watch: Watch<'_>,
     ) -> Result<Decided> {
-        let path = self.path("decided.json");
+        let path = self.path(DECIDED);
         if path.exists() {
             return read_json(&path);
         }
         let asked = &self.plan.asked;
-        let bytes = asked.target_memory_mb.map_or(f64::INFINITY, |mb| mb * f64::from(1 << 20));
+        let bytes = self.most_bytes();
         let influence = self.influence(library.network);
         let amounts = (self.plan.amounts.evaluations, u64::from(asked.seed));
         let proposers = proposers::proposers(&asked.proposers.join(","))?;

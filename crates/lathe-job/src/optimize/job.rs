@@ -107,6 +107,11 @@ impl Job<'_> {
         Duration::from_secs_f64((share * 60.0 * self.plan.asked.budget).clamp(0.02, most))
     }
 
+    /// The most bytes that a model may take.
+    pub(super) fn most_bytes(&self) -> f64 {
+        self.plan.asked.target_memory_mb.map_or(f64::INFINITY, |mb| mb * f64::from(1 << 20))
+    }
+
     /// The model as it was given.
     pub fn original(&self) -> &Model {
         &self.original

@@ -272,16 +272,31 @@ impl Menu {
 
     /// The cheapest architecture of all.
     pub fn cheapest(&self) -> Architecture {
+        self.cheapest_of(|_, _| true)
+    }
+
+    /// The cheapest of some options of each slot.
+    fn cheapest_of(&self, allowed: impl Fn(usize, usize) -> bool) -> Architecture {
         let least = |costs: &[f64]| (0..costs.len()).fold(0, |best, i| if costs[i] < costs[best] { i } else { best });
         let (mut options, mut storages) = (Vec::new(), Vec::new());
-        for slot in &self.us.slots {
-            let best: Vec<usize> = slot.iter().map(|costs| least(costs)).collect();
-            let costs: Vec<f64> = slot.iter().zip(&best).map(|(costs, &at)| costs[at]).collect();
-            let option = least(&costs);
+        for (slot, of_options) in self.us.slots.iter().enumerate() {
+            let list = (0..of_options.len()).filter(|&option| allowed(slot, option));
+            let best = list.map(|option| (option, least(&of_options[option])));
+            let cost = |&(option, storage): &(usize, usize)| of_options[option][storage];
+            let (option, storage) = best.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or_default();
             options.push(option);
-            storages.push(best[option]);
+            storages.push(storage);
         }
         Architecture { options, storages, frame: least(&self.us.frame) }
+    }
+
+    /// The same options in fewer bits, in this share of the time that they take by the table or as near as bits come to it.
+    /// `None` where they are as fast as bits make them.
+    pub fn fewer_bits(&self, own: &Architecture, share: f64, bytes: f64) -> Option<Architecture> {
+        let fastest = self.cheapest_of(|slot, option| own.options[slot] == option);
+        let us = (share * self.estimate_us(own)).max((1.0 + 1e-9) * self.estimate_us(&fastest));
+        let found = self.stored(&own.options, Limits { us, bytes });
+        found.filter(|found| self.estimate_us(found) < self.estimate_us(own))
     }
 }
 
@@ -309,5 +324,33 @@ mod tests {
         let noisy = [(6078.0, 15267.0), (4177.0, 10113.0), (3057.0, 6981.0), (2960.0, 7281.0), (1980.0, 3988.0)];
         let fitted = Correction::fit(&noisy);
         assert_eq!((fitted.offset, fitted.factor), (0.0, 10113.0 / 4177.0));
+    }
+
+    #[test]
+    fn fewer_bits_go_as_far_as_they_have_to_and_can() {
+        let file = "backbone = 'gpt2'\nlayers = 'sf'\nd_model = 8\nheads = 2\nvocab = 11\nmax_len = 8";
+        let model = lathe_core::Spec::from_toml(file, &lathe_model::REGISTRY).unwrap();
+        let model = model.model(&lathe_model::REGISTRY).unwrap();
+        let storages = ["f32", "bf16", "int8"].map(|key| key.parse().unwrap());
+        let blocks = model.blocks.iter().map(|block| vec![block.clone()]).collect();
+        let menu = Menu {
+            choices: Choices { frame: model.frame, blocks, storages: storages.into() },
+            us: Costs { slots: vec![vec![vec![40.0, 30.0, 20.0]], vec![vec![50.0, 40.0, 25.0]]], frame: vec![10.0; 3] },
+            bytes: Costs { slots: vec![vec![vec![4.0, 2.0, 1.0]]; 2], frame: vec![4.0, 2.0, 1.0] },
+            transient: 0.0,
+            correction: Correction::NONE,
+            losses: Losses {
+                options: vec![vec![0.0]; 2],
+                storages: vec![vec![0.0, 0.1, 0.3], vec![0.0, 0.2, 0.9]],
+                frame: vec![0.0; 3],
+            },
+        };
+        let own = Architecture::own(2);
+        let storages = |share: f64| menu.fewer_bits(&own, share, f64::INFINITY).map(|found| found.storages);
+        assert_eq!(storages(0.95), Some(vec![1, 0]), "the cheapest loss that is enough");
+        assert_eq!(storages(0.8), Some(vec![2, 0]));
+        assert_eq!(storages(0.1), Some(vec![2, 2]), "as near as they come");
+        let least = Architecture { storages: vec![2, 2], ..own.clone() };
+        assert_eq!(menu.fewer_bits(&least, 0.9, f64::INFINITY), None);
     }
 }

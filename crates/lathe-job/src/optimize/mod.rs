@@ -42,6 +42,7 @@ mod plan;
 pub mod proposers;
 mod recover;
 mod scores;
+mod settle;
 mod stages;
 mod text;
 mod verdict;

@@ -59,10 +59,11 @@ pub fn run(context: &Context<'_>, request: &Request, watch: Watch<'_>) -> Result
     };
 
     watch(stage(5, "propose architectures, recover them, keep the best"));
-    let decided =
+    let mut decided =
         job.decide(&menu, &Library { net: &net, network: &network, loss: scores.loss }, original_ms, target_ms, watch)?;
 
     watch(stage(6, "store weights, and train the original on as a control"));
+    job.settle(&menu, &mut decided, watch)?;
     let made: Vec<PathBuf> =
         decided.points.iter().map(|point| job.finish(&menu, point, watch)).collect::<Result<_>>()?;
     let (continued, control_steps) = job.continued(&decided.points, watch)?;

@@ -13,6 +13,7 @@ use crate::compare::models::{Request as Comparing, Side as Compared};
 use crate::compare::quality;
 use crate::evaluate;
 use crate::event::steps;
+use crate::identity;
 use crate::input::{read_json, write_json};
 use crate::measurer::Request as Asked;
 use crate::optimize::pair::{self, Pair};
@@ -21,7 +22,7 @@ use lathe_model::folder;
 use lathe_train::evaluate::Evaluation;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How long models are measured side by side at the least, the asked-for one and the others: a share of the budget, and at most
 /// so many seconds.
@@ -44,8 +45,8 @@ pub(crate) struct Made<'a> {
 
 /// A model measured beside the original.
 #[derive(Serialize, Deserialize)]
-struct Measured {
-    pair: Pair,
+pub(super) struct Measured {
+    pub(super) pair: Pair,
     peak_bytes: Option<u64>,
 }
 
@@ -57,8 +58,7 @@ impl Job<'_> {
         let mut measured = Vec::new();
         for (i, (point, folder)) in made.decided.points.iter().zip(made.folders).enumerate() {
             watch(steps("measuring side by side", i, made.folders.len()));
-            let time = self.share_of_budget(MEASURING[usize::from(i > 0)]);
-            measured.push(self.measured(&format!("measured-{}", point.name), folder, time)?);
+            measured.push(self.measured(&point.name, folder)?);
         }
         watch(Event::Done);
         let report = self.path("report.txt").display().to_string();
@@ -97,7 +97,7 @@ impl Job<'_> {
                 Some(Tested { baseline, found, continued })
             }
         };
-        let of_baseline = self.measured("measured-original", &baseline, self.share_of_budget(MEASURING[1]))?;
+        let of_baseline = self.measured(BASELINE, &baseline)?;
         let pair = &measured[0].pair;
         let found = &frontier[0];
         let original_ms = pair.first_ms.median;
@@ -160,14 +160,17 @@ impl Job<'_> {
     }
 
     /// A folder beside the original, in the setting asked for; what was measured before is not measured again.
-    fn measured(&self, name: &str, folder: &Path, time: Duration) -> Result<Measured> {
-        let path = self.path(&format!("measured/{name}.json"));
+    pub(super) fn measured(&self, name: &str, folder: &Path) -> Result<Measured> {
+        let workload = &self.plan.asked.workload;
+        let model = workload.model(&folder::load_model(folder, self.context.registry)?)?;
+        let network = folder::load_as(folder, model.clone())?;
+        let stored: Vec<String> = network.params().iter().map(|param| param.storage_key()).collect();
+        let path = self.path(&format!("measured/{name}-{}.json", identity::of(&stored)));
         if path.exists() {
             return read_json(&path);
         }
-        let workload = &self.plan.asked.workload;
-        let model = workload.model(&folder::load_model(folder, self.context.registry)?)?;
-        let pass = workload.passes(folder::load_as(folder, model.clone())?, 0);
+        let time = self.share_of_budget(MEASURING[usize::from(name != FOUND)]);
+        let pass = workload.passes(network, 0);
         let pair = pair::measure_tight([self.original_pass()?, pass], time);
         let asked = Asked { weights: Some(folder), ..Asked::new(&model, workload, 0.0) };
         let measured = Measured { pair, peak_bytes: self.context.measurer.measure(&asked)?.peak_bytes };

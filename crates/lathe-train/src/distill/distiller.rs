@@ -10,11 +10,13 @@ use crate::data::{Batch, fingerprint};
 use crate::gradient::Part;
 use crate::optimizer::{Optimizer, Pace};
 use crate::settings::Settings;
+use crate::tasks::{Sequences, Task};
 use crate::{Error, Result};
 use lathe_model::folder::{Tensor, TensorFile};
 use lathe_model::{
     Grads, Input, Local, LocalTraining, MoeStats, Network, Param, Projections, Seen, State, Taps, Training,
 };
+use lathe_ops::dropout::Dropout;
 use lathe_ops::loss::soft::{self, Terms};
 use lathe_ops::loss::states::Measure;
 use std::cell::RefCell;
@@ -31,6 +33,7 @@ pub(crate) struct Distiller {
     measure: Measure,
     plan: Plan,
     pub teacher: Network,
+    task: &'static dyn Task,
     /// The teacher's memory of each part of the batch.
     states: RefCell<Vec<State>>,
     projections: Projections,
@@ -83,6 +86,7 @@ impl Distiller {
             optimizer: Optimizer::new(settings.rule()?, settings, projections.params()),
             projections,
             teacher,
+            task,
             cache,
             sums: [0.0; NAMES.len()],
             settings: settings.clone(),
@@ -154,8 +158,12 @@ impl Distiller {
         let (source, seen) = self.ask(&stage, &input, targets, (number, part.index))?;
         let pairs = |list: &[Pair]| list.iter().map(|pair| pair.student).collect::<Vec<_>>();
         let count = |weight: f64, pairs: usize| (weight / pairs.max(1) as f64) as f32;
+        let key = training.dropout_key.unwrap_or_default();
+        let dropout = Dropout { probability: network.model.frame.dropout as f32, key };
         let lesson = Lesson {
             targets,
+            examples: self.task.of_examples().map(|task| (task, Sequences { input, targets, dropout })),
+            real: input.mask,
             batch: part.rows,
             terms: self.terms,
             source,
@@ -169,7 +177,7 @@ impl Distiller {
             first_pair: stage.hidden.start,
             weights: [count(self.weights[0], stage.hidden.len()), count(self.weights[1], stage.maps.len())],
             measure: self.measure,
-            share: batch.counted().max(1) as f32 / batch.ids.len() as f32,
+            share: batch.counted().max(1) as f32 / batch.tokens() as f32,
             projections: &self.projections,
             grads: &self.grads,
             sums: RefCell::default(),
@@ -231,7 +239,7 @@ impl Distiller {
             Local { slots: segment.slots.clone(), input: of(0), wanted: of(1) }
         };
         let locals: Vec<Local> = segments.iter().zip(seen.hidden.chunks_exact(2)).map(local).collect();
-        let tokens = batch.ids.len();
+        let tokens = batch.tokens();
         let training = Training { scale: 1.0 / tokens as f32, ..*training };
         let how = LocalTraining { training, measure: self.measure, first: 0 };
         let (losses, experts) = network.train_local(input, &locals, state, &how, grads);
@@ -244,7 +252,7 @@ impl Distiller {
     /// The mean of each term in this step, without its weight.
     pub fn record(&self, step: u32, batch: &Batch) -> BTreeMap<&'static str, f64> {
         let stage = self.plan.stage(step);
-        let (counted, tokens) = (batch.counted().max(1) as f64, batch.ids.len() as f64);
+        let (counted, tokens) = (batch.counted().max(1) as f64, batch.tokens() as f64);
         let hidden = stage.hidden.len().max(self.plan.segments.len());
         let teacher = self.terms.kl > 0.0 || self.terms.mse > 0.0;
         let over = [

@@ -8,6 +8,7 @@
 mod cache;
 mod distiller;
 mod layers;
+mod numbers;
 mod objective;
 mod options;
 mod plan;
@@ -52,7 +53,7 @@ pub(crate) fn inherit(teacher: &Network, model: Model, distill: &Distill, seed: 
 pub(crate) struct Opening<'a> {
     pub settings: &'a Settings,
     pub student: &'a Network,
-    pub task: &'a dyn Task,
+    pub task: &'static dyn Task,
     pub texts: &'a Texts,
     /// T
     pub len: usize,
@@ -64,10 +65,6 @@ pub(crate) struct Opening<'a> {
 fn check(distill: &Distill, teacher: &Network, opening: &Opening<'_>) -> Result<()> {
     let Opening { settings, student, task, texts, len, .. } = *opening;
     let (own, theirs) = (&student.model.frame, &teacher.model.frame);
-    if task.of_examples().is_some() {
-        let expected = "a task that learns from a text, to learn from a teacher";
-        return Err(Error::setting("task", format_args!("{}", task.key()), expected));
-    }
     task.check(theirs)?;
     same_tokenizer("teacher", &distill.teacher, &texts.tokenizer)?;
     if !settings.init.is_empty() && Path::new(&settings.init).join("tokenizer.json").exists() {
@@ -85,6 +82,12 @@ fn check(distill: &Distill, teacher: &Network, opening: &Opening<'_>) -> Result<
     }
     if distill.transfer()? == Transfer::Blocks || !distill.has_logit_terms() {
         return Ok(());
+    }
+    if let Some(task) = task.of_examples() {
+        if distill.cache_logits > 0 {
+            return Err(Error::setting("cache_logits", distill.cache_logits, "0 where examples are learnt from"));
+        }
+        return task.check_teacher(own, theirs);
     }
     if own.vocab != theirs.vocab {
         let expected = format!("{}, the teacher's, for kl and mse compare token by token", theirs.vocab);

@@ -2,6 +2,8 @@
 //! squared error), of hidden states and of attention maps. All of it is by token; terms of hidden states and maps count all
 //! tokens, those of logits the ones that the task asks for.
 
+use super::numbers;
+use crate::tasks::{ExampleTask, Numbers, Sequences};
 use lathe_model::head::{LogitLoss, Top};
 use lathe_model::{AttentionMap, Grads, Network, Objective, Params, Projections, Seen, TapGradients, Taps};
 use lathe_ops::buffer::Buf;
@@ -29,6 +31,10 @@ pub enum Source<'a> {
 pub struct Lesson<'a> {
     /// What the task wants of each token.
     pub targets: &'a [u32],
+    /// Of a task that learns from examples: it, and the texts.
+    pub examples: Option<(&'a dyn ExampleTask, Sequences<'a>)>,
+    /// [B, T], false for padding, which nothing is learnt of; `None` where there is none.
+    pub real: Option<&'a [bool]>,
     /// B
     pub batch: usize,
     /// Weights of the terms of logits.
@@ -45,7 +51,7 @@ pub struct Lesson<'a> {
     pub weights: [f32; 2],
     /// How far hidden states are from each other.
     pub measure: Measure,
-    /// Tokens that count by all tokens of the batch: what makes means over all tokens of sums that are divided by the former.
+    /// Losses that count by all tokens of the batch: what makes means over all tokens of sums that are divided by the former.
     pub share: f32,
     /// To the teacher's width, of all pairs.
     pub projections: &'a Projections,
@@ -66,15 +72,22 @@ impl Lesson<'_> {
         self.sums.borrow_mut()[term] += losses.map(f64::from).sum::<f64>();
     }
 
+    /// Adds losses of tokens to those of their rows, which are tokens themselves or texts.
+    fn add(losses: &mut [f32], of_tokens: &[f32], weight: f32) {
+        let per_row = of_tokens.len() / losses.len();
+        let rows = of_tokens.chunks_exact(per_row);
+        losses.iter_mut().zip(rows).for_each(|(loss, tokens)| *loss += weight * tokens.iter().sum::<f32>());
+    }
+
     /// The gradient of the student's hidden states of a pair.
     fn hidden(&self, i: usize, x: &[f32], wanted: &[f32], losses: &mut [f32], scale: f32) -> Buf {
         let pair = self.first_pair + i;
         let projected = self.projections.forward(pair, x);
         let y = projected.as_deref().unwrap_or(x);
-        let (mut own, mut dy) = (vec![0.0; losses.len()], Buf::any(y.len()));
-        let weight = self.weights[0] * self.share;
-        states::squared_error(y, wanted, y.len() / own.len(), (self.measure, None), scale * weight, &mut own, &mut dy);
-        losses.iter_mut().zip(&own).for_each(|(loss, own)| *loss += weight * own);
+        let (mut own, mut dy) = (vec![0.0; self.targets.len()], Buf::any(y.len()));
+        let (weight, how) = (self.weights[0] * self.share, (self.measure, self.real));
+        states::squared_error(y, wanted, y.len() / own.len(), how, scale * weight, &mut own, &mut dy);
+        Self::add(losses, &own, weight);
         self.note(HIDDEN, own.into_iter());
         self.projections.backward(pair, x, dy, &mut self.grads.borrow_mut())
     }
@@ -82,20 +95,48 @@ impl Lesson<'_> {
     /// The gradient of the student's attention maps of a pair.
     fn map(&self, student: &AttentionMap, teacher: &AttentionMap, losses: &mut [f32], scale: f32) -> Buf {
         let weight = self.weights[1] * self.share;
-        let mut own = vec![0.0; losses.len()];
+        let mut own = vec![0.0; self.targets.len()];
         let of = |map: &AttentionMap| map.heads;
-        let sizes = (self.batch, losses.len() / self.batch);
+        let sizes = (self.batch, own.len() / self.batch);
         let gradient = states::attention_kl(
             Maps { probabilities: &student.probabilities, heads: of(student) },
             Maps { probabilities: &teacher.probabilities, heads: of(teacher) },
             sizes,
-            None,
+            self.real,
             scale * weight,
             &mut own,
         );
-        losses.iter_mut().zip(&own).for_each(|(loss, own)| *loss += weight * own);
+        Self::add(losses, &own, weight);
         self.note(ATTENTION, own.into_iter());
         gradient
+    }
+}
+
+impl Lesson<'_> {
+    /// The losses of texts.
+    fn of_examples(
+        &self,
+        task: &dyn ExampleTask,
+        sequences: &Sequences<'_>,
+        (top, params): (&Top, &Params),
+        hidden: &[f32],
+        gradients: Option<(f32, &mut Grads)>,
+    ) -> (Vec<f32>, Option<Buf>) {
+        let wanted = match &self.source {
+            Source::Network(teacher, last) => task.numbers(teacher, sequences, last),
+            Source::None | Source::Top(_) => None,
+        };
+        let loss = |numbers: &Numbers<'_>, values: &mut [f32], scale: f32, losses: &mut [f32]| {
+            let mut each = vec![0.0; losses.len() * LOSSES];
+            let own = values.to_vec();
+            // Without a teacher there is only what is right.
+            let teacher = wanted.as_deref().unwrap_or(&own);
+            losses.copy_from_slice(&numbers::loss(task, numbers, (values, teacher), (&self.terms, scale), &mut each));
+            for term in 0..LOSSES {
+                self.note(term, each.iter().skip(term).step_by(LOSSES).copied());
+            }
+        };
+        task.losses(sequences, (top, params), hidden, &loss, gradients)
     }
 }
 
@@ -107,6 +148,9 @@ impl Objective for Lesson<'_> {
         hidden: &[f32],
         gradients: Option<(f32, &mut Grads)>,
     ) -> (Vec<f32>, Option<Buf>) {
+        if let Some((task, sequences)) = &self.examples {
+            return self.of_examples(*task, sequences, (top, params), hidden, gradients);
+        }
         let head = top.head.as_ref().expect("a model with an output layer");
         if let Source::None = self.source {
             let gradients = gradients.map(|(scale, grads)| (scale * self.terms.ce, grads));

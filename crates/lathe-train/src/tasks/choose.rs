@@ -1,13 +1,14 @@
 //! Choice: which of several texts is right, such as the answer to a question (Zellers et al., 2018, as BERT does it).
 //! Each is a sequence of its own with a number; losses are -log of the softmax over an example's texts.
 
-use super::examples::{ExampleTask, Numbers, Prediction, most_probable, softmax};
+use super::examples::{ExampleTask, Group, Numbers, Prediction, most_probable, softmax};
 use crate::Result;
 use crate::examples::encoded::{Encoder, Unit};
 use crate::examples::scores::{Metric, Predicted};
 use crate::examples::{Example, Target};
 use lathe_core::Frame;
 use lathe_ops::loss::IGNORE;
+use std::ops::Range;
 
 /// One text of several.
 pub struct Choose;
@@ -31,12 +32,9 @@ impl ExampleTask for Choose {
     }
 
     fn loss(&self, numbers: &Numbers<'_>, values: &mut [f32], scale: f32, losses: &mut [f32]) {
-        let targets = &numbers.targets;
-        let mut first = 0;
-        while first < targets.len() {
-            // The rows after the first of an example have no target.
-            let rest = targets[first + 1..].iter().take_while(|&&target| target == IGNORE).count();
-            let (scores, right) = (&mut values[first..=first + rest], targets[first]);
+        for rows in texts_of_examples(&numbers.targets) {
+            let first = rows.start;
+            let (scores, right) = (&mut values[rows], numbers.targets[first]);
             let probabilities = softmax(scores);
             let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let sum: f32 = scores.iter().map(|x| (x - most).exp()).sum();
@@ -45,8 +43,12 @@ impl ExampleTask for Choose {
                 let wanted = f32::from(u8::from(i == right as usize));
                 *score = if right == IGNORE { 0.0 } else { scale * (probability - wanted) };
             }
-            first += 1 + rest;
         }
+    }
+
+    fn distributions(&self, numbers: &Numbers<'_>, _: usize) -> Vec<Group> {
+        let group = |rows: Range<usize>| Group { row: rows.start, places: rows.collect() };
+        texts_of_examples(&numbers.targets).map(group).collect()
     }
 
     fn predict(&self, _: &Example, _: &Unit, values: &[f32]) -> Prediction {
@@ -65,6 +67,17 @@ impl ExampleTask for Choose {
         let value = |metric: Metric| metric.of(&choices).or_else(|| metric.of(&texts));
         metrics.iter().filter_map(|&metric| Some((metric, value(metric)?))).collect()
     }
+}
+
+/// The rows of each example: those after the first have no target.
+fn texts_of_examples(targets: &[u32]) -> impl Iterator<Item = Range<usize>> {
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let rest = targets.get(first + 1..)?.iter().take_while(|&&target| target == IGNORE).count();
+        let rows = first..first + 1 + rest;
+        first = rows.end;
+        Some(rows)
+    })
 }
 
 fn right_of(example: &Example) -> &[usize] {

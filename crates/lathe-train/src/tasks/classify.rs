@@ -1,7 +1,7 @@
 //! Classification: the label of a text, or of a pair of texts (Devlin et al., 2018, section 4.1). Losses are -log p of
 //! the right label.
 
-use super::examples::{ExampleTask, Numbers, Prediction, most_probable};
+use super::examples::{ExampleTask, Group, Numbers, Prediction, most_probable};
 use crate::examples::encoded::{Encoder, Unit};
 use crate::examples::scores::{Metric, Predicted};
 use crate::examples::{Example, Target};
@@ -39,6 +39,10 @@ impl ExampleTask for Classify {
 
     fn loss(&self, numbers: &Numbers<'_>, values: &mut [f32], scale: f32, losses: &mut [f32]) {
         loss::cross_entropy(values, values.len() / losses.len(), &numbers.targets, scale, losses);
+    }
+
+    fn distributions(&self, numbers: &Numbers<'_>, count: usize) -> Vec<Group> {
+        Group::rows(count, numbers.targets.len()).collect()
     }
 
     fn predict(&self, _: &Example, _: &Unit, values: &[f32]) -> Prediction {

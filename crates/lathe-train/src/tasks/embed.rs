@@ -1,7 +1,7 @@
 //! Embeddings: a vector for each text, of length 1, whose products say how similar texts are (Reimers and Gurevych,
 //! 2019). It is the mean of the last hidden states, or the first of them. Losses are squared errors of cosines.
 
-use super::examples::{ExampleTask, Numbers, Prediction};
+use super::examples::{ExampleTask, NumberLoss, Numbers, Prediction};
 use super::{Sequences, regress};
 use crate::examples::Example;
 use crate::examples::encoded::{Encoder, Unit};
@@ -33,6 +33,14 @@ impl ExampleTask for Embed {
         Ok(())
     }
 
+    fn check_teacher(&self, frame: &Frame, teacher: &Frame) -> Result<()> {
+        if frame.d_model == teacher.d_model {
+            return Ok(());
+        }
+        let expected = format_args!("{}, the teacher's, for vectors are compared", teacher.d_model);
+        Err(Error::setting("d_model", frame.d_model, expected))
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         &[Metric::Pearson, Metric::Spearman]
     }
@@ -49,9 +57,9 @@ impl ExampleTask for Embed {
     fn losses(
         &self,
         sequences: &Sequences<'_>,
-        top: &Top,
-        _: &Params,
+        (top, _): (&Top, &Params),
         hidden: &[f32],
+        loss: NumberLoss<'_>,
         gradients: Option<(f32, &mut Grads)>,
     ) -> (Vec<f32>, Option<Buf>) {
         let (rows, width) = (sequences.input.batch, hidden.len() / sequences.input.ids.len());
@@ -59,7 +67,7 @@ impl ExampleTask for Embed {
         let targets: Vec<u32> = sequences.targets.iter().copied().step_by(sequences.input.len()).collect();
         let numbers = Numbers { targets, len: sequences.input.len(), mask: sequences.input.mask };
         let (mut losses, unit) = (vec![0.0; rows], values.clone());
-        self.loss(&numbers, &mut values, gradients.as_ref().map_or(0.0, |(scale, _)| *scale), &mut losses);
+        loss(&numbers, &mut values, gradients.as_ref().map_or(0.0, |(scale, _)| *scale), &mut losses);
         let dhidden = gradients.map(|_| {
             // d x / |x| = (dy - y (y dy)) / |x|
             for ((dy, y), size) in values.chunks_exact_mut(width).zip(unit.chunks_exact(width)).zip(&sizes) {

@@ -56,6 +56,26 @@ pub struct Numbers<'a> {
     pub mask: Option<&'a [bool]>,
 }
 
+/// Some of the numbers of texts, by their places, and the row of the batch that they are of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The row that their loss is the loss of.
+    pub row: usize,
+    /// Their places among all numbers of the batch.
+    pub places: Vec<usize>,
+}
+
+impl Group {
+    /// So many numbers of rows, each with all that it has.
+    pub fn rows(count: usize, rows: usize) -> impl Iterator<Item = Self> {
+        let width = count / rows.max(1);
+        (0..rows).map(move |row| Self { row, places: (row * width..(row + 1) * width).collect() })
+    }
+}
+
+/// The losses of rows for their numbers, and in the place of these the gradient of a scale times the losses' sum.
+pub type NumberLoss<'a> = &'a dyn Fn(&Numbers<'_>, &mut [f32], f32, &mut [f32]);
+
 /// A task that learns from examples.
 pub trait ExampleTask: Sync {
     /// Name in run files and flags.
@@ -65,6 +85,14 @@ pub trait ExampleTask: Sync {
     /// Whether models of a frame can be trained for it.
     fn check(&self, frame: &Frame) -> Result<()> {
         check_head(frame, self.key())
+    }
+    /// Whether the numbers of models of a frame can be compared with those of a teacher's.
+    fn check_teacher(&self, frame: &Frame, teacher: &Frame) -> Result<()> {
+        if frame.words("labels") == teacher.words("labels") {
+            return Ok(());
+        }
+        let expected = format_args!("{}, the teacher's", teacher.words("labels").join(", "));
+        Err(Error::setting("labels", frame.words("labels").join(", "), expected))
     }
     /// The metrics of examples whose benchmark names none.
     fn metrics(&self) -> &'static [Metric];
@@ -88,13 +116,14 @@ pub trait ExampleTask: Sync {
     fn numbers(&self, network: &Network, sequences: &Sequences<'_>, hidden: &[f32]) -> Option<Buf> {
         network.task_outputs(hidden, sequences.input.batch)
     }
-    /// The losses of a batch, one for each row, and with gradients those of the hidden states.
+    /// The losses that `loss` makes of the numbers of a batch, one for each row, and with gradients those of the hidden
+    /// states.
     fn losses(
         &self,
         sequences: &Sequences<'_>,
-        top: &Top,
-        params: &Params,
+        (top, params): (&Top, &Params),
         hidden: &[f32],
+        loss: NumberLoss<'_>,
         gradients: Option<(f32, &mut Grads)>,
     ) -> (Vec<f32>, Option<Buf>) {
         let outputs = top.outputs(params, hidden, sequences.input.batch, sequences.dropout);
@@ -102,7 +131,7 @@ pub trait ExampleTask: Sync {
         let numbers = numbers_of(sequences);
         let mut losses = vec![0.0; numbers.targets.len()];
         let scale = gradients.as_ref().map_or(0.0, |(scale, _)| *scale);
-        self.loss(&numbers, &mut outputs.values, scale, &mut losses);
+        loss(&numbers, &mut outputs.values, scale, &mut losses);
         let dhidden = gradients.map(|(_, grads)| {
             let dvalues = std::mem::replace(&mut outputs.values, Buf::zeros(0));
             top.outputs_backward(params, hidden, &outputs, &dvalues, sequences.dropout, grads)
@@ -111,6 +140,10 @@ pub trait ExampleTask: Sync {
     }
     /// The losses of rows for their numbers, and in the place of these the gradient of `scale` times the losses' sum.
     fn loss(&self, numbers: &Numbers<'_>, values: &mut [f32], scale: f32, losses: &mut [f32]);
+    /// The numbers that are logits of one distribution, for each that there is; none where numbers are no logits.
+    fn distributions(&self, _numbers: &Numbers<'_>, _count: usize) -> Vec<Group> {
+        Vec::new()
+    }
     /// A target of a row, for measurements.
     fn any_target(&self, _row: usize) -> u32 {
         0
@@ -131,7 +164,7 @@ pub(super) fn check_head(frame: &Frame, key: &str) -> Result<()> {
     Err(Error::setting("backbone", found, format_args!("an encoder with head {key}")))
 }
 
-fn numbers_of<'a>(sequences: &Sequences<'a>) -> Numbers<'a> {
+pub(crate) fn numbers_of<'a>(sequences: &Sequences<'a>) -> Numbers<'a> {
     let len = sequences.input.len();
     let targets = sequences.targets.iter().copied().step_by(len.max(1)).collect();
     Numbers { targets, len, mask: sequences.input.mask }
@@ -331,6 +364,9 @@ impl Objective for OfTexts<'_> {
         hidden: &[f32],
         gradients: Option<(f32, &mut Grads)>,
     ) -> (Vec<f32>, Option<Buf>) {
-        self.task.losses(&self.sequences, top, params, hidden, gradients)
+        let loss = |numbers: &Numbers<'_>, values: &mut [f32], scale, losses: &mut [f32]| {
+            self.task.loss(numbers, values, scale, losses);
+        };
+        self.task.losses(&self.sequences, (top, params), hidden, &loss, gradients)
     }
 }

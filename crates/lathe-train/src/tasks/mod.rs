@@ -18,7 +18,7 @@ pub use causal_lm::CausalLm;
 pub use choose::Choose;
 pub use classify::Classify;
 pub use embed::Embed;
-pub use examples::{ExampleTask, Prediction};
+pub use examples::{ExampleTask, Group, NumberLoss, Numbers, Prediction};
 pub use masked_lm::MaskedLm;
 pub use prefix_lm::PrefixLm;
 pub use regress::Regress;

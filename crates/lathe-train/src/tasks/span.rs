@@ -4,7 +4,7 @@
 //! A long context is read in windows that overlap. The answer is the best part of all windows, and none where the first
 //! token of every window has more.
 
-use super::examples::{ExampleTask, Numbers, Prediction};
+use super::examples::{ExampleTask, Group, Numbers, Prediction};
 use crate::Result;
 use crate::examples::encoded::{Encoder, Unit};
 use crate::examples::scores::{Metric, Predicted};
@@ -79,6 +79,17 @@ impl ExampleTask for Span {
                 }
             }
         }
+    }
+
+    /// Where an answer begins, and where it ends: each over the tokens of a window.
+    fn distributions(&self, numbers: &Numbers<'_>, count: usize) -> Vec<Group> {
+        let (len, rows) = (numbers.len, count / (2 * numbers.len).max(1));
+        let real = |token: &usize| numbers.mask.is_none_or(|mask| mask[*token]);
+        let side = |row: usize, side: usize| Group {
+            row,
+            places: (row * len..(row + 1) * len).filter(real).map(|token| 2 * token + side).collect(),
+        };
+        (0..rows).flat_map(|row| [side(row, 0), side(row, 1)]).collect()
     }
 
     fn predict(&self, _: &Example, unit: &Unit, values: &[f32]) -> Prediction {

@@ -117,6 +117,8 @@ fn learn(
     let taps = Taps { hidden: vec![2, 4], maps: vec![0, 2], ..STUDENT };
     let lesson = Lesson {
         targets: &fixture.targets,
+        examples: None,
+        real: None,
         batch: BATCH,
         terms,
         source,
@@ -210,6 +212,8 @@ fn taps_alone(student: &Network, teacher: &Network, ids: &[u32], taps: Taps, gra
         teacher.look(&input, &mut teacher.init_memory(BATCH), &Taps { from: 0, until: None, ..taps.clone() });
     let lesson = Lesson {
         targets: &vec![IGNORE; ids.len()],
+        examples: None,
+        real: None,
         batch: BATCH,
         terms: Terms { ce: 0.0, kl: 0.0, mse: 0.0, temperature: 1.0 },
         source: Source::None,
@@ -311,6 +315,8 @@ fn a_copy_learns_nothing() {
         let of_projections = RefCell::new(Grads::new(projections.params()));
         let lesson = Lesson {
             targets: &fixture.targets,
+            examples: None,
+            real: None,
             batch: BATCH,
             terms: Terms { ce: 0.0, kl: 1.0, mse: 1.0, temperature: 3.0 },
             source: Source::Network(&teacher, last.unwrap()),

@@ -1,12 +1,16 @@
 //! Fine-tuned encoders against `transformers`: numbers, loss, every gradient and ten steps of AdamW, from folders that
 //! `oracles/encoders.py` saved; and these folders both ways.
 
-use lathe_model::{Grads, Input, Network, REGISTRY, Training, folder};
+use lathe_model::{Grads, Input, Network, REGISTRY, Taps, Training, folder};
 use lathe_ops::loss::IGNORE;
+use lathe_ops::loss::soft::Terms;
+use lathe_ops::loss::states::Measure;
+use lathe_train::distill::{Lesson, Source};
 use lathe_train::optimizer::{Optimizer, Rule};
 use lathe_train::settings::Settings;
 use lathe_train::tasks::{self, Sequences, Task};
 use safetensors::{Dtype, SafeTensors};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -175,5 +179,58 @@ fn an_output_layer_is_put_on_what_is_there() {
     for param in network.params().iter().filter(|param| param.name.starts_with("bert.encoder")) {
         let theirs = source.params().iter().find(|known| known.name == param.name).unwrap();
         assert_eq!(param.data, theirs.data, "{}", param.name);
+    }
+}
+
+/// Of a task that learns from examples a student takes what its teacher says: all of it where it is the teacher, and more
+/// and more of it where it is another.
+#[test]
+fn students_learn_from_fine_tuned_teachers() {
+    for case in CASES {
+        let fixture = Fixture::read(case);
+        let teacher = folder::load(&place(case), &REGISTRY).unwrap();
+        let task = tasks::find(if case == "embed" { case } else { "" }, &teacher.model).unwrap();
+        let width = teacher.model.frame.d_model as usize;
+        let projections = lathe_model::Projections::new([(width, width)].into_iter(), 0);
+        let of_projections = RefCell::new(Grads::new(projections.params()));
+        let taps = Taps { hidden: vec![1], ..Taps::NONE };
+        let counted = fixture.targets.iter().filter(|&&target| target != IGNORE).count() as f32;
+        let learn = |student: &Network, grads: &mut Grads| -> f32 {
+            let (last, seen) = teacher.look(&fixture.input(), &mut teacher.init_memory(fixture.batch), &taps);
+            let lesson = Lesson {
+                targets: &fixture.targets,
+                examples: Some((task.of_examples().unwrap(), Sequences::new(fixture.input(), &fixture.targets))),
+                real: Some(&fixture.mask),
+                batch: fixture.batch,
+                terms: Terms { ce: 0.0, kl: 1.0, mse: 0.1, temperature: 2.0 },
+                source: Source::Network(&teacher, last.unwrap()),
+                taps: taps.clone(),
+                teacher: seen,
+                first_pair: 0,
+                weights: [0.1, 0.0],
+                measure: Measure::Relative,
+                share: counted / fixture.mask.iter().filter(|&&real| real).count() as f32,
+                projections: &projections,
+                grads: &of_projections,
+                sums: RefCell::default(),
+            };
+            grads.clear();
+            let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / counted };
+            let mut state = student.init_memory(fixture.batch);
+            student.train(&fixture.input(), &lesson, &mut state, &training, grads).losses.iter().sum::<f32>() / counted
+        };
+        let mut grads = Grads::new(teacher.params());
+        assert!(learn(&teacher, &mut grads).abs() < 1e-5, "{case}");
+        assert!(grads.finish().iter().all(|grad| grad.iter().all(|g| g.abs() < 1e-5)), "{case}");
+
+        let mut student = Network::new(teacher.model.clone(), 3).unwrap();
+        let mut optimizer = Optimizer::new(Rule::AdamW, &Settings::default(), student.params());
+        let first = learn(&student, &mut grads);
+        for step in 1..40 {
+            learn(&student, &mut grads);
+            optimizer.step(student.params_mut(), &mut grads, step, 0.01);
+        }
+        let last = learn(&student, &mut grads);
+        assert!(last < 0.3 * first, "{case}: {first}, then {last}");
     }
 }

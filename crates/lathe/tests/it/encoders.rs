@@ -94,6 +94,16 @@ fn a_classifier_is_trained_judged_and_asked() {
     let all = json(&["predict", &out, "--data", &data]);
     assert_eq!(all["predictions"].as_array().expect("a list").len(), 80);
 
+    // A student of half the depth says what its teacher says.
+    let student = folder.path("student");
+    let flags = format!(
+        "distill --teacher {out} --layers sf --inherit true --task classify --data {data} --epochs 25 --batch 8 --lr 0.01 --out {student}"
+    );
+    let taught = json(&words(&flags));
+    assert_eq!(number(&taught["valid"]["accuracy"]), 1.0, "{taught}");
+    assert_eq!(taught["teacher"]["examples"], 8);
+    assert_eq!(number(&json(&["eval", &student, "--data", &data])["accuracy"]), 1.0);
+
     // Several seeds; what was done before is not done again.
     let seeds = words(&run).into_iter().chain(["--seeds", "2", "--steps", "6", "--out"]).collect::<Vec<_>>();
     let several = folder.path("several");
