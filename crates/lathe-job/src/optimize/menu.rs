@@ -332,7 +332,7 @@ mod tests {
         let model = lathe_core::Spec::from_toml(file, &lathe_model::REGISTRY).unwrap();
         let model = model.model(&lathe_model::REGISTRY).unwrap();
         let storages = ["f32", "bf16", "int8"].map(|key| key.parse().unwrap());
-        let blocks = model.blocks.iter().map(|block| vec![block.clone()]).collect();
+        let blocks = model.blocks.iter().map(|block| vec![*block]).collect();
         let menu = Menu {
             choices: Choices { frame: model.frame, blocks, storages: storages.into() },
             us: Costs { slots: vec![vec![vec![40.0, 30.0, 20.0]], vec![vec![50.0, 40.0, 25.0]]], frame: vec![10.0; 3] },
