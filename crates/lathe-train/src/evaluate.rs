@@ -58,6 +58,18 @@ impl Evaluation {
         scores: BTreeMap::new(),
         note: None,
     };
+
+    /// Bits per byte; of examples, bits for each.
+    pub fn bits(&self) -> f64 {
+        if self.bits_per_byte.is_nan() { self.loss / std::f64::consts::LN_2 } else { self.bits_per_byte }
+    }
+
+    /// What models of examples are compared by: the score of a benchmark, the share that is right, or else the first metric.
+    pub fn metric(&self) -> Option<(&str, f64)> {
+        let score = self.scores.get("score").map(|&value| ("score", value));
+        let first = || self.scores.iter().next().map(|(name, &value)| (name.as_str(), value));
+        self.examples.and(score.or(self.accuracy.map(|value| ("accuracy", value))).or_else(first))
+    }
 }
 
 fn nan() -> f64 {

@@ -58,7 +58,7 @@ pub fn documents(
 /// The state to go on with: a memory is carried where one sample follows another.
 fn carry(network: &Network, state: &mut State, sample: &Batch) {
     if sample.fresh || !network.model.frame.has_memory() {
-        *state = network.init_memory(1);
+        *state = network.init_memory(sample.rows);
     }
 }
 
@@ -67,7 +67,7 @@ pub fn observe(network: &Network, samples: &[Batch], mut each: impl FnMut(&Obser
     let mut state = network.init_memory(1);
     for sample in samples {
         carry(network, &mut state, sample);
-        each(&network.observe(&sample.input(1), &mut state));
+        each(&network.observe(&sample.input(sample.rows), &mut state));
     }
 }
 
@@ -80,7 +80,7 @@ pub fn gradients(network: &Network, task: &dyn Task, samples: &[Batch], mut each
         grads.clear();
         let scale = 1.0 / sample.counted().max(1) as f32;
         let training = Training { dropout_key: None, balance: 0.0, scale };
-        let input = sample.input(1);
+        let input = sample.input(sample.rows);
         let objective = task.objective(Sequences::new(input, &sample.targets));
         network.train(&input, &*objective, &mut state, &training, &mut grads);
         each(grads.finish());

@@ -1,12 +1,13 @@
 //! Proposes architectures within limits, recovers them and decides which models are given.
 
 use super::architecture::Architecture;
+use super::corpus::Corpus;
 use super::job::{Candidate, FOUND, Job};
 use super::menu::{Limits, Menu};
 use super::plan::Target;
 use super::proposers::{self, Bench, Proposer, SearchTraining};
 use super::recover::Recipe;
-use super::text::Assembled;
+use super::samples::Assembled;
 use crate::input::{read_json, write_json};
 use crate::{Error, Event, Result, Watch};
 use lathe_model::{Network, SuperNet, folder};
@@ -253,8 +254,13 @@ impl Job<'_> {
     /// What searches that train work with.
     fn search_training(&self, wanted: bool, watch: Watch<'_>) -> Result<SearchTraining<'_>> {
         let tokens = self.path("search_tokens");
-        if wanted {
-            self.text.learn_and_choose(&self.tokenizer, &tokens, watch)?;
+        match &self.corpus {
+            _ if !wanted => {}
+            Corpus::Text(text, _) => text.learn_and_choose(&self.tokenizer, &tokens, watch)?,
+            Corpus::Examples(_) => {
+                let expected = "some that train no super net, with examples";
+                return Err(Error::setting("proposers", self.plan.asked.proposers.join(","), expected));
+            }
         }
         let data = tokens.display().to_string();
         let settings = self.training(Path::new(""), 2 * self.plan.amounts.first_steps);

@@ -1,11 +1,12 @@
 //! A job at work: what it knows, and where it keeps it.
 
 use super::architecture::{Architecture, Choices};
+use super::corpus::Corpus;
 use super::library;
 use super::menu::{Correction, Menu, parts};
 use super::plan::Plan;
+use super::samples::Samples;
 use super::scores::{self, Scores};
-use super::text::{Samples, Text};
 use crate::event::steps;
 use crate::input::{read_json, write_json};
 use crate::optimize::pair;
@@ -16,7 +17,7 @@ use lathe_model::prune::blocks::Influence;
 use lathe_model::{Network, SuperNet, folder};
 use lathe_search::profile::{Part, ProfileTable};
 use lathe_search::workload::Pass;
-use lathe_train::data::{Tokenizer, Tokens};
+use lathe_train::data::Tokenizer;
 use lathe_train::samples;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -38,7 +39,7 @@ pub struct Job<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) out: PathBuf,
     pub(super) plan: Plan,
-    pub(super) text: Text,
+    pub(super) corpus: Corpus,
     /// The model as it was given.
     pub(super) original: Model,
     /// The model that options are derived from: the original, or with fewer tokens.
@@ -46,8 +47,7 @@ pub struct Job<'a> {
     /// Its folder.
     pub(super) teacher: PathBuf,
     pub(super) tokenizer: Tokenizer,
-    pub(super) tokens: Tokens,
-    /// The text to choose by, for scores and for judging trained models.
+    /// What to choose by, for scores and for judging trained models.
     pub(super) scoring: Samples,
     pub(super) judging: Samples,
 }
@@ -92,9 +92,6 @@ const MEASURING: (f64, f64) = (0.002, 0.8);
 const CORRECTING: usize = 5;
 /// Sequences that units are looked at with.
 const LOOKED_AT: usize = 48;
-/// Sequences, and tokens of each, that weights are rounded by.
-const CALIBRATING: usize = 64;
-const CALIBRATION_LEN: usize = 256;
 
 impl Job<'_> {
     /// What was decided at its start.
@@ -149,8 +146,8 @@ impl Job<'_> {
 
     /// The library: all options with their weights, distilled.
     pub(super) fn library(&self, choices: &Choices, network: &Network, watch: Watch<'_>) -> Result<SuperNet> {
-        let sequences = library::sequences(&self.scoring, LOOKED_AT);
-        let weights = library::Weights::of(network, &sequences, watch)?;
+        let sequences = self.scoring.singles(LOOKED_AT);
+        let weights = library::Weights::of(network, self.scoring.task, &sequences, watch)?;
         let net = library::derive(network, &choices.blocks, &weights, &sequences, self.plan.asked.seed.into())?;
         if choices.blocks.iter().all(|slot| slot.len() == 1) {
             return Ok(net);
@@ -162,7 +159,7 @@ impl Job<'_> {
         settings.weight_decay = 0.0;
         settings.lr = 2.0 * self.plan.lr;
         settings.checkpoint_every = (steps / 4).max(1);
-        let (net, errors) = library::distil(network, net, &settings, &folder, watch)?;
+        let (net, errors) = library::distil(network, net, self.scoring.task, &settings, &folder, watch)?;
         write_json(&self.path("option_errors.json"), &errors)?;
         Ok(net)
     }
@@ -187,24 +184,15 @@ impl Job<'_> {
         Ok(scores)
     }
 
-    /// Sequences of the text to learn, from all over it.
+    /// Sequences to learn from, from all over them.
     pub(super) fn calibration(&self) -> Result<Vec<Vec<u32>>> {
-        let window = self.base.frame.window() as usize;
-        let len = window.min(CALIBRATION_LEN).min(self.tokens.len() as usize);
-        let count = CALIBRATING.min(self.tokens.len() as usize / len.max(1)).max(1);
-        let every = self.tokens.len() / count as u64;
-        let sequence = |i: usize| -> Result<Vec<u32>> {
-            let mut ids = vec![0; len];
-            self.tokens.read((i as u64 * every).min(self.tokens.len() - len as u64), &mut ids)?;
-            Ok(ids)
-        };
-        (0..count).map(sequence).collect()
+        self.corpus.sequences(&self.tokenizer, &self.base.frame)
     }
 
     /// How far each trained block turns the hidden states.
     pub(super) fn influence(&self, network: &Network) -> Vec<f64> {
         let mut influence = Influence::default();
-        samples::observe(network, &library::sequences(&self.scoring, LOOKED_AT), |shown| influence.add(shown));
+        samples::observe(network, &self.scoring.singles(LOOKED_AT), |shown| influence.add(shown));
         influence.scores()
     }
 

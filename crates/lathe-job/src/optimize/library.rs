@@ -2,20 +2,19 @@
 //! them learn by themselves to give the block's output for its input.
 
 use super::levers::Lever;
-use super::text::Samples;
 use crate::event::steps;
 use crate::{Event, Result, Watch};
 use lathe_core::{Block, Registry, Role};
 use lathe_model::derive::{self, with_units};
 use lathe_model::layer::Units;
 use lathe_model::prune::units::Importance;
-use lathe_model::{Input, Network, SuperNet, Taps};
+use lathe_model::{Network, SuperNet, Taps};
 use lathe_ops::loss::states::Measure;
 use lathe_train::data::Batch;
 use lathe_train::distill::{OptionTraining, train_options};
 use lathe_train::samples;
 use lathe_train::settings::Settings;
-use lathe_train::tasks::{self, Cut};
+use lathe_train::tasks::{Cut, Task};
 use lathe_train::texts::Texts;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -80,8 +79,7 @@ pub struct Weights(HashMap<&'static str, Vec<Vec<f64>>>);
 impl Weights {
     /// Looks at a network with sequences: what mixes tokens by the gradients of its gates (Michel et al., 2019), all else by
     /// activations.
-    pub fn of(network: &Network, sequences: &[Batch], watch: Watch<'_>) -> Result<Self> {
-        let task = tasks::find("", &network.model)?;
+    pub fn of(network: &Network, task: &dyn Task, sequences: &[Batch], watch: Watch<'_>) -> Result<Self> {
         let mut knobs: BTreeSet<(&'static str, bool)> = BTreeSet::new();
         for slot in 0..network.model.blocks.len() {
             let slot = network.slot(slot);
@@ -135,14 +133,19 @@ fn entering(network: &Network, sequences: &[Batch]) -> Vec<Vec<f32>> {
         if tokens >= SEEN {
             break;
         }
-        let (_, seen) = network.look(&Input::tokens(&sequence.ids, 1), &mut network.init_memory(1), &taps);
-        let counted = sequence.counted();
+        let mut state = network.init_memory(sequence.rows);
+        let (_, seen) = network.look(&sequence.input(sequence.rows), &mut state, &taps);
+        // Documents are padded behind.
+        let real: Vec<usize> = match sequence.mask.is_empty() {
+            true => (0..sequence.counted()).collect(),
+            false => (0..sequence.ids.len()).filter(|&token| sequence.mask[token]).collect(),
+        };
         for (all, seen) in entering.iter_mut().zip(seen.hidden) {
             let seen = seen.expect("the pass came there");
             let width = seen.len() / sequence.ids.len();
-            all.extend_from_slice(&seen[..counted * width]); // what is padded is so behind
+            real.iter().for_each(|&token| all.extend_from_slice(&seen[token * width..][..width]));
         }
-        tokens += counted;
+        tokens += real.len();
     }
     entering
 }
@@ -174,12 +177,12 @@ pub fn derive(
 pub fn distil(
     network: &Network,
     net: SuperNet,
+    task: &dyn Task,
     settings: &Settings,
     folder: &Path,
     watch: Watch<'_>,
 ) -> Result<(SuperNet, Vec<Vec<f64>>)> {
     let texts = Texts::open(folder, settings, &mut |_| ())?;
-    let task = tasks::find("", &network.model)?;
     let cut = Cut {
         batch: settings.batch as usize,
         len: settings.seq as usize,
@@ -197,18 +200,4 @@ pub fn distil(
     })?;
     watch(Event::Done);
     Ok(trained)
-}
-
-/// Single sequences of samples, to look at a network with.
-pub fn sequences(samples: &Samples, most: usize) -> Vec<Batch> {
-    let of_batch = |(batch, rows): &(Batch, usize)| -> Vec<Batch> {
-        let len = batch.ids.len() / rows;
-        let rows = batch.ids.chunks_exact(len).zip(batch.targets.chunks_exact(len));
-        let sequence = |(ids, targets): (&[u32], &[u32])| {
-            let (ids, targets) = (ids.to_vec(), targets.to_vec());
-            Batch { rows: 1, ids, targets, fresh: true, ..Batch::default() }
-        };
-        rows.map(sequence).collect()
-    };
-    samples.batches.iter().flat_map(of_batch).take(most).collect()
 }

@@ -5,7 +5,7 @@
 //! trained/             a model that was given without weights, trained
 //! baseline/            the model as it was given
 //! vocab/               the same without tokens that the text never uses, where there are any
-//! tokens/              the text to learn
+//! tokens/              the text to learn; of examples examples/, with those to report on
 //! report.txt           the text to report on, which nothing is chosen by
 //! table.json           what every option costs in every storage
 //! whole/               what whole architectures take
@@ -27,11 +27,13 @@
 
 pub mod architecture;
 mod audit;
+mod corpus;
 mod decide;
 mod finish;
 mod first_training;
 pub mod from_scratch;
 mod job;
+mod labelled;
 mod levers;
 mod library;
 mod menu;
@@ -41,6 +43,7 @@ pub(crate) mod pair;
 mod plan;
 pub mod proposers;
 mod recover;
+mod samples;
 mod scores;
 mod settle;
 mod stages;

@@ -1,14 +1,17 @@
 //! A job is opened: the model is read, the text is cut, tokens that it never uses are left out, and what is done is decided.
 
 use super::architecture::Choices;
+use super::corpus::Corpus;
 use super::first_training;
 use super::job::{BASELINE, Job, VOCAB};
+use super::labelled::Labelled;
 use super::levers::Lever;
 use super::library;
 use super::plan::{Amounts, Asked, Measures, Plan};
 use super::proposers::{self};
+use super::samples::Samples;
 use super::stages::Request;
-use super::text::{Samples, Text};
+use super::text::{Parts, Text};
 use crate::input::{self, read_json, write_json};
 use crate::prune::vocabulary;
 use crate::{Context, Error, Event, Result, Watch, identity};
@@ -16,7 +19,7 @@ use lathe_core::{Model, Setting};
 use lathe_model::{Network, Precision, WeightStorage, folder};
 use lathe_search::profile::median;
 use lathe_search::workload::{Mode, Workload};
-use lathe_train::data::{Tokenizer, Tokens};
+use lathe_train::data::Tokenizer;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -41,11 +44,15 @@ const VOCAB_TOKENS: u64 = 16384;
 const REPORTING: f64 = 0.015;
 /// Opens a job: a new one, or that of the folder.
 pub(super) fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch<'_>) -> Result<(Job<'a>, Network)> {
-    let (asked, out) = (&request.asked, &request.out);
+    let out = &request.out;
     let known: Option<Plan> = match out.join(PLAN).exists() {
         true => Some(read_json(&out.join(PLAN))?),
         false => None,
     };
+    request.asked.target()?;
+    proposers::proposers(&request.asked.proposers.join(","))?;
+    let source = Source::open(&request.asked, watch)?;
+    let asked = &source.with_lengths(&request.asked, context)?;
     if let Some(plan) = &known
         && let Some(differs) = identity::difference(&plan.asked, asked)
     {
@@ -56,29 +63,21 @@ pub(super) fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch
             "a new folder, or the settings that it began with",
         ));
     }
-    asked.target()?;
-    proposers::proposers(&asked.proposers.join(","))?;
-    let mut text = Text::open(&asked.data, asked.valid.as_deref())?;
     let place = || format!("out {}", out.display());
     if known.is_none() && !folder::is_free(out)? && !out.join(BEGUN).exists() {
         return Err(Error::setting(place(), "other files", "a new or empty folder"));
     }
-    let given = match input::trained(&asked.model) {
-        Ok(given) => given,
-        Err(error) => {
-            if input::spec(&asked.model, context.registry).is_err() {
-                return Err(error);
-            }
+    let given = match (input::trained(&asked.model), &source) {
+        (Ok(given), _) => given,
+        (Err(_), Source::Text(text)) if input::spec(&asked.model, context.registry).is_ok() => {
             watch(Event::Message(format!("{} has no weights: it is trained first", asked.model)));
             begin(out)?;
-            first_training::train(context, asked, &text, step_seconds, out, watch)?
+            first_training::train(context, asked, text, step_seconds, out, watch)?
         }
+        (Err(error), _) => return Err(error),
     };
     let original = folder::load_model(&given, context.registry)?;
-    if !(original.frame.backbone.causal() && original.frame.has_head()) {
-        let found = format!("`{}`, which does not predict the next token", original.frame.backbone.key());
-        return Err(Error::setting("model", found, "a decoder with an output layer"));
-    }
+    source.check(&original)?;
     asked.workload.model(&original)?; // its lengths are checked before anything is done
     let tokenizer = Tokenizer::load(&given)?;
     crate::evaluate::check_tokenizer(&tokenizer, &original, &given)?;
@@ -90,42 +89,123 @@ pub(super) fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch
         tokenizer.save(&baseline)?;
         vocabulary::carry_token_ids(&given, &baseline, None)?;
     }
-    let (teacher, network, tokenizer) = match asked.levers.contains(&Lever::Vocab) {
-        true => shrink(context, (whole, tokenizer), &text, (&baseline, out), asked.budget, watch)?,
-        false => (baseline, whole, tokenizer),
+    let (teacher, network, tokenizer) = match &source {
+        Source::Text(text) if asked.levers.contains(&Lever::Vocab) => {
+            shrink(context, (whole, tokenizer), text, (&baseline, out), asked.budget, watch)?
+        }
+        _ => (baseline, whole, tokenizer),
     };
     let mut network = network;
     network.set_storage(&lathe_ops::storage::F32);
-    let tokens = text.learn(&tokenizer, &out.join("tokens"), watch)?;
     let base = network.model.clone();
-    let plan = match known {
-        Some(plan) => plan,
-        None => decide_plan(asked, &mut text, &network, &tokens, context, watch)?,
-    };
-    text.parts = plan.parts.clone();
-    if tokens.len() <= u64::from(plan.seq) * u64::from(asked.train_batch) {
-        let expected =
-            format!("at least {}, a training step of {} sequences", plan.seq * asked.train_batch, asked.train_batch);
-        return Err(Error::data(&asked.data, format!("{} tokens to learn", tokens.len()), expected));
-    }
-    let part = text.parts.choose;
+    let (corpus, plan) = source.prepare(asked, known, (&network, &tokenizer), context, out, watch)?;
     let most = (LOGITS / u64::from(base.frame.vocab)).max(256);
-    let scoring = text.samples(part, &tokenizer, &base.frame, plan.amounts.score_tokens.min(most))?;
-    let judging = text.samples(judged_part(&text, &plan, &tokens)?, &tokenizer, &base.frame, 0)?;
+    let scoring = corpus.samples(&tokenizer, &base.frame, plan.amounts.score_tokens.min(most))?;
+    let judging = corpus.judging(&tokenizer, &base.frame, plan.amounts.judge_tokens)?;
     write_json(&out.join(PLAN), &plan)?;
-    let report = out.join("report.txt");
+    let job = Job { context, out: out.clone(), plan, corpus, original, base, teacher, tokenizer, scoring, judging };
+    let report = PathBuf::from(job.report_file());
     if !report.exists() {
-        text.write(text.parts.report, &report)?;
+        match &job.corpus {
+            Corpus::Text(text, _) => text.write(text.parts.report, &report)?,
+            Corpus::Examples(labelled) => labelled.write(&job.path("examples"))?,
+        }
     }
-    let job =
-        Job { context, out: out.clone(), plan, text, original, base, teacher, tokenizer, tokens, scoring, judging };
     Ok((job, network))
 }
 
-/// The text that trained models are judged by while models are chosen.
-pub(super) fn judged_part(text: &Text, plan: &Plan, tokens: &Tokens) -> Result<[u64; 2]> {
-    let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
-    text.beginning(text.parts.choose, (plan.amounts.judge_tokens as f64 * bytes_per_token) as u64)
+/// What a model is for, before anything is known of its tokens.
+enum Source {
+    Text(Text),
+    Examples(Labelled),
+}
+
+impl Source {
+    fn open(asked: &Asked, watch: Watch<'_>) -> Result<Self> {
+        Ok(match asked.task.as_str() {
+            "" => Self::Text(Text::open(&asked.data, asked.valid.as_deref())?),
+            task => {
+                let labelled = Labelled::open(task, &asked.columns, &asked.data, asked.valid.as_deref(), watch)?;
+                labelled.task()?;
+                Self::Examples(labelled)
+            }
+        })
+    }
+
+    /// The setting that counts: with examples of their mean length, where no other is asked for.
+    fn with_lengths(&self, asked: &Asked, context: &Context<'_>) -> Result<Asked> {
+        let mut asked = asked.clone();
+        if let (Self::Examples(labelled), None) = (self, asked.workload.seq) {
+            let given = input::trained(&asked.model)?;
+            let model = folder::load_model(&given, context.registry)?;
+            let [_, mean] = labelled.lengths(&Tokenizer::load(&given)?, &model.frame)?;
+            asked.workload.seq = Some(mean);
+        }
+        Ok(asked)
+    }
+
+    /// An error where a model is for something else.
+    fn check(&self, model: &Model) -> Result<()> {
+        match self {
+            Self::Examples(labelled) => Ok(labelled.task()?.0.check(&model.frame)?),
+            Self::Text(_) if model.frame.backbone.causal() && model.frame.has_head() => Ok(()),
+            Self::Text(_) => {
+                let found = format!("`{}`, which does not predict the next token", model.frame.backbone.key());
+                let expected = "a decoder with an output layer, or with --task a model that was fine-tuned for one";
+                Err(Error::setting("model", found, expected))
+            }
+        }
+    }
+
+    /// The parts, and what is done of everything.
+    fn prepare(
+        self,
+        asked: &Asked,
+        known: Option<Plan>,
+        (network, tokenizer): (&Network, &Tokenizer),
+        context: &Context<'_>,
+        out: &Path,
+        watch: Watch<'_>,
+    ) -> Result<(Corpus, Plan)> {
+        let frame = &network.model.frame;
+        match self {
+            Self::Text(mut text) => {
+                let tokens = text.learn(tokenizer, &out.join("tokens"), watch)?;
+                let plan = match known {
+                    Some(plan) => plan,
+                    None => {
+                        let longest = if frame.has_memory() { u32::MAX } else { LONGEST };
+                        let enough = tokens.len() / u64::from(asked.train_batch).max(1);
+                        let enough = u32::try_from(enough).unwrap_or(u32::MAX).saturating_sub(1).max(1);
+                        let seq = frame.window().min(longest).min(enough);
+                        let (plan, token) = decide_plan(asked, network, (seq, seq), context, watch)?;
+                        // Every model is judged on the text to report on: that may take a while, but not all of the time.
+                        let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
+                        let judged = REPORTING * 60.0 * asked.budget / token;
+                        text.report_at_most((judged * bytes_per_token) as u64 + 4096)?;
+                        Plan { parts: text.parts.clone(), ..plan }
+                    }
+                };
+                text.parts = plan.parts.clone();
+                if tokens.len() <= u64::from(plan.seq) * u64::from(asked.train_batch) {
+                    let least = plan.seq * asked.train_batch;
+                    let expected = format!("at least {least}, a training step of {} sequences", asked.train_batch);
+                    return Err(Error::data(&asked.data, format!("{} tokens to learn", tokens.len()), expected));
+                }
+                Ok((Corpus::Text(text, tokens), plan))
+            }
+            Self::Examples(labelled) => {
+                let plan = match known {
+                    Some(plan) => plan,
+                    None => {
+                        let [longest, mean] = labelled.lengths(tokenizer, frame)?;
+                        decide_plan(asked, network, (longest, mean), context, watch)?.0
+                    }
+                };
+                Ok((Corpus::Examples(labelled), plan))
+            }
+        }
+    }
 }
 
 /// Marks a folder as one of a job, before anything is decided.
@@ -207,15 +287,15 @@ pub(super) fn choices(base: &Model, network: &Network, asked: &Asked, context: &
     Choices { frame: base.frame.clone(), blocks, storages }
 }
 
-/// Decides how much is done of everything.
+/// Decides how much is done of everything, with sequences of so many tokens at the most and in the mean. Returns the seconds
+/// that reading a token takes, too.
 fn decide_plan(
     asked: &Asked,
-    text: &mut Text,
     network: &Network,
-    tokens: &Tokens,
+    (seq, mean): (u32, u32),
     context: &Context<'_>,
     watch: Watch<'_>,
-) -> Result<Plan> {
+) -> Result<(Plan, f64)> {
     let base = &network.model;
     let wanted: Option<Precision> = match &asked.train_precision {
         None => None,
@@ -224,11 +304,8 @@ fn decide_plan(
             Some(name.parse().map_err(wrong)?)
         }
     };
-    let longest = if base.frame.has_memory() { u32::MAX } else { LONGEST };
-    let enough = u32::try_from(tokens.len() / u64::from(asked.train_batch).max(1)).unwrap_or(u32::MAX);
-    let seq = base.frame.window().min(longest).min(enough.saturating_sub(1).max(1));
     watch(Event::Message("measuring a training step".into()));
-    let (step, precision) = fastest(base, wanted, asked.train_batch, seq)?;
+    let (step, precision) = fastest(base, wanted, asked.train_batch, mean)?;
     let choices = choices(base, network, asked, context);
     let setting = Setting::of(base);
     let params = |block: &lathe_core::Block| block.kind.cost(block, &base.frame, &setting).params as f64;
@@ -236,25 +313,22 @@ fn decide_plan(
     let others: f64 = choices.blocks.iter().flat_map(|slot| &slot[1..]).map(params).sum();
     let measures = Measures {
         step,
-        tokens: u64::from(asked.train_batch) * u64::from(seq),
+        tokens: u64::from(asked.train_batch) * u64::from(mean),
         options: others / own.max(1.0),
         count: choices.blocks.iter().map(|slot| slot.len() - 1).sum(),
         proposers: proposers::proposers(&asked.proposers.join(","))?.len(),
         targets: if asked.max_loss.is_some() { super::decide::LADDER.len() } else { 1 + asked.frontier.len() },
     };
-    // Every model is judged on the text to report on: that may take a while, but not all of the time.
-    let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
-    let judged = REPORTING * 60.0 * asked.budget / (step / 3.0 / measures.tokens as f64);
-    text.report_at_most((judged * bytes_per_token) as u64 + 4096)?;
-    Ok(Plan {
+    let plan = Plan {
         asked: asked.clone(),
-        parts: text.parts.clone(),
+        parts: Parts::default(),
         seq,
         lr: asked.lr.unwrap_or_else(|| 3e-4 * (128.0 / f64::from(base.frame.d_model)).sqrt().min(1.0)),
         precision: precision.to_string(),
         step_seconds: step,
         amounts: Amounts::within(asked.budget, asked.steps, measures),
-    })
+    };
+    Ok((plan, step / 3.0 / measures.tokens as f64))
 }
 
 /// What one training step takes in the precision that is wanted, or in the faster one.

@@ -17,6 +17,12 @@ pub struct Asked {
     pub data: String,
     /// Text to choose by and to report on; a part of the data without it.
     pub valid: Option<String>,
+    /// The task, or the benchmark, that the data are examples of; empty for a text.
+    #[serde(default)]
+    pub task: String,
+    /// Of examples: the columns of texts and label, where they are not the usual ones.
+    #[serde(default)]
+    pub columns: String,
     /// The latency wanted, as a share of the model's.
     pub target_latency: Option<f64>,
     /// The latency wanted, in milliseconds.
@@ -103,7 +109,7 @@ impl Target {
 pub struct Plan {
     /// What was asked for.
     pub asked: Asked,
-    /// Where the parts of the text are.
+    /// Where the parts of the text are, if it is one.
     pub parts: Parts,
     /// Tokens of a training sequence.
     pub seq: u32,

@@ -70,8 +70,7 @@ impl Job<'_> {
         let plan = &self.plan;
         // A checkpoint about every minute: they are large beside what a short run does.
         let a_minute = (60.0 / plan.step_seconds.max(1e-3)) as u32;
-        Settings {
-            data: self.path("tokens").display().to_string(),
+        let settings = Settings {
             steps,
             batch: plan.asked.train_batch,
             seq: if self.base.frame.has_memory() { 0 } else { plan.seq },
@@ -85,7 +84,8 @@ impl Job<'_> {
             keep: 1,
             out: out.display().to_string(),
             ..Settings::default()
-        }
+        };
+        self.corpus.learn(&self.out, settings)
     }
 
     /// Whether a model of the base's frame can learn from another's predictions.

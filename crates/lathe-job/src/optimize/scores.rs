@@ -2,15 +2,18 @@
 
 use super::architecture::{Architecture, Choices};
 use super::menu::Losses;
-use super::text::{Assembled, Predictor, Samples};
+use super::samples::{Assembled, Predictor, Samples};
 use crate::event::steps;
 use crate::{Event, Result, Watch};
 use lathe_model::head::Top;
 use lathe_model::quantize::{self, Range, Settings};
-use lathe_model::{Grads, Input, Network, Objective, Params, SuperNet, WeightStorage};
+use lathe_model::{Grads, Network, Objective, Params, SuperNet, WeightStorage};
 use lathe_ops::buffer::Buf;
+use lathe_ops::loss::soft::{LOSSES, Terms};
 use lathe_ops::loss::{self, IGNORE};
+use lathe_train::distill::number_loss;
 use lathe_train::divergence::kl;
+use lathe_train::tasks::{ExampleTask, Numbers, Sequences};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -54,15 +57,23 @@ impl Scores {
 
 /// The predictions of a model that others are compared with.
 pub struct Reference {
-    /// Logits of the tokens that count, by batch.
-    logits: Vec<Vec<f32>>,
+    /// Logits of the tokens that count, or numbers of examples, by batch.
+    predictions: Vec<Vec<f32>>,
     vocab: usize,
     /// Nats per token.
     pub loss: f64,
 }
 
+/// An objective that notes predictions, or how far they are from a reference's.
+trait Comparison: Objective {
+    /// What was predicted, where there was no reference.
+    fn predictions(&self) -> Vec<f32>;
+    /// The sum of KL from the reference.
+    fn kl(&self) -> f64;
+}
+
 /// Cross-entropy of the targets, and with the reference's logits the KL from them.
-struct Judged<'a> {
+struct OfTokens<'a> {
     targets: &'a [u32],
     vocab: usize,
     reference: Option<&'a [f32]>,
@@ -70,13 +81,7 @@ struct Judged<'a> {
     kl: Cell<f64>,
 }
 
-impl<'a> Judged<'a> {
-    fn new(targets: &'a [u32], vocab: usize, reference: Option<&'a [f32]>) -> Self {
-        Self { targets, vocab, reference, logits: Cell::default(), kl: Cell::new(0.0) }
-    }
-}
-
-impl Objective for Judged<'_> {
+impl Objective for OfTokens<'_> {
     fn loss(
         &self,
         top: &Top,
@@ -105,27 +110,98 @@ impl Objective for Judged<'_> {
     }
 }
 
+impl Comparison for OfTokens<'_> {
+    fn predictions(&self) -> Vec<f32> {
+        self.logits.take()
+    }
+
+    fn kl(&self) -> f64 {
+        self.kl.get()
+    }
+}
+
+/// The task's losses of examples, and with the reference's numbers the KL from them.
+struct OfExamples<'a> {
+    task: &'a dyn ExampleTask,
+    sequences: Sequences<'a>,
+    reference: Option<&'a [f32]>,
+    numbers: Cell<Vec<f32>>,
+    kl: Cell<f64>,
+}
+
+impl Objective for OfExamples<'_> {
+    fn loss(
+        &self,
+        top: &Top,
+        params: &Params,
+        hidden: &[f32],
+        _: Option<(f32, &mut Grads)>,
+    ) -> (Vec<f32>, Option<Buf>) {
+        let terms = Terms { ce: 1.0, kl: 0.0, mse: 0.0, temperature: 1.0 };
+        let loss = |numbers: &Numbers<'_>, values: &mut [f32], scale: f32, losses: &mut [f32]| {
+            let own = values.to_vec();
+            let mut each = vec![0.0; losses.len() * LOSSES];
+            let both = (values, self.reference.unwrap_or(&own));
+            losses.copy_from_slice(&number_loss(self.task, numbers, both, (&terms, scale), &mut each));
+            self.kl.set(each.iter().skip(1).step_by(LOSSES).copied().map(f64::from).sum());
+            self.numbers.set(own);
+        };
+        self.task.losses(&self.sequences, (top, params), hidden, &loss, None)
+    }
+}
+
+impl Comparison for OfExamples<'_> {
+    fn predictions(&self) -> Vec<f32> {
+        self.numbers.take()
+    }
+
+    fn kl(&self) -> f64 {
+        self.kl.get()
+    }
+}
+
+impl Samples {
+    /// The comparison of some sequences with a reference's predictions, if there are any.
+    fn comparison<'a>(
+        &self,
+        sequences: &Sequences<'a>,
+        vocab: usize,
+        reference: Option<&'a [f32]>,
+    ) -> Box<dyn Comparison + 'a> {
+        match self.task.of_examples() {
+            Some(task) => {
+                let sequences = *sequences;
+                Box::new(OfExamples { task, sequences, reference, numbers: Cell::default(), kl: Cell::new(0.0) })
+            }
+            None => {
+                let targets = sequences.targets;
+                Box::new(OfTokens { targets, vocab, reference, logits: Cell::default(), kl: Cell::new(0.0) })
+            }
+        }
+    }
+}
+
 impl Reference {
     /// The predictions of a model with a vocabulary.
     pub fn of(model: &dyn Predictor, vocab: u32, samples: &Samples) -> Self {
-        let (mut logits, mut nats, vocab) = (Vec::new(), 0.0, vocab as usize);
-        samples.visit(model, |_, batch, rows, state| {
-            let objective = Judged::new(&batch.targets, vocab, None);
-            let losses = model.losses(&Input::tokens(&batch.ids, rows), &objective, state);
+        let (mut predictions, mut nats, vocab) = (Vec::new(), 0.0, vocab as usize);
+        samples.visit(model, |_, sequences, state| {
+            let objective = samples.comparison(sequences, vocab, None);
+            let losses = model.losses(&sequences.input, &*objective, state);
             nats += losses.iter().copied().map(f64::from).sum::<f64>();
-            logits.push(objective.logits.take());
+            predictions.push(objective.predictions());
         });
-        Self { logits, vocab, loss: nats / samples.tokens as f64 }
+        Self { predictions, vocab, loss: nats / samples.tokens as f64 }
     }
 
     /// How much worse another model is.
     pub fn score(&self, model: &dyn Predictor, samples: &Samples) -> Score {
         let (mut nats, mut apart) = (0.0, 0.0);
-        samples.visit(model, |i, batch, rows, state| {
-            let objective = Judged::new(&batch.targets, self.vocab, Some(&self.logits[i]));
-            let losses = model.losses(&Input::tokens(&batch.ids, rows), &objective, state);
+        samples.visit(model, |i, sequences, state| {
+            let objective = samples.comparison(sequences, self.vocab, Some(&self.predictions[i]));
+            let losses = model.losses(&sequences.input, &*objective, state);
             nats += losses.iter().copied().map(f64::from).sum::<f64>();
-            apart += objective.kl.get();
+            apart += objective.kl();
         });
         let tokens = samples.tokens as f64;
         Score { loss: nats / tokens - self.loss, kl: apart / tokens }

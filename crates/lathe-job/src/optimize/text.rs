@@ -3,11 +3,12 @@
 //! Where lines `<|endoftext|>` mark documents, no document is in two parts, each is read from its own beginning, and the
 //! text to learn is the documents one after the other, each after BOS.
 
+use super::samples::Samples;
 use crate::{Error, Event, Result, Watch};
 use lathe_core::Frame;
-use lathe_model::{Input, Network, Objective, State, SuperNet, Targets, stack_choice};
 use lathe_ops::loss::IGNORE;
 use lathe_train::data::{self, Batch, Documents, Sampler, Sequence, Source, Tokenizer, Tokens};
+use lathe_train::tasks::CausalLm;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -33,7 +34,7 @@ pub struct Text {
 }
 
 /// Where the parts are: first byte and end. The last two are those of the text to validate on, where there is one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Parts {
     pub learn: [u64; 2],
@@ -41,16 +42,6 @@ pub struct Parts {
     pub report: [u64; 2],
     /// Whether documents are marked.
     pub documents: bool,
-}
-
-/// Tokens to judge by.
-pub struct Samples {
-    /// Sequences side by side, and how many there are; padded behind where they are documents.
-    pub batches: Vec<(Batch, usize)>,
-    /// Tokens that are scored.
-    pub tokens: u64,
-    /// Bytes of text that they stand for.
-    pub bytes: f64,
 }
 
 /// The documents whose tokens are others where a tokenizer has fewer of them.
@@ -240,7 +231,7 @@ impl Text {
         let path = aside.path().join("part.tokens");
         let tokens = data::encode_range(self.held(), start..end, tokenizer, &path, &quiet)?;
         let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
-        let mut found = Samples { batches: Vec::new(), tokens: 0, bytes: 0.0 };
+        let mut found = Samples { task: &CausalLm, batches: Vec::new(), tokens: 0, bytes: 0.0 };
         let window = frame.window() as usize;
         if frame.has_memory() {
             let streams = STREAMS.min((tokens.len().saturating_sub(1) / window as u64) as usize).max(1);
@@ -248,7 +239,7 @@ impl Text {
             for step in 0..sampler.steps_per_epoch() {
                 let batch = sampler.batch(step)?;
                 found.tokens += batch.targets.len() as u64;
-                found.batches.push((batch, streams));
+                found.batches.push(batch);
                 if found.tokens >= limit {
                     break;
                 }
@@ -264,7 +255,7 @@ impl Text {
                 let targets = ids[1..].to_vec();
                 ids.pop();
                 found.tokens += targets.len() as u64;
-                found.batches.push((Batch { rows, ids, targets, fresh: true, ..Batch::default() }, rows));
+                found.batches.push(Batch { rows, ids, targets, fresh: true, ..Batch::default() });
             }
         }
         found.bytes = found.tokens as f64 * bytes_per_token;
@@ -274,9 +265,9 @@ impl Text {
 
 /// Sequences as batches, until there are so many tokens.
 fn side_by_side(sequences: impl Iterator<Item = Result<Sequence>>, limit: u64) -> Result<Samples> {
-    let mut found = Samples { batches: Vec::new(), tokens: 0, bytes: 0.0 };
+    let mut found = Samples { task: &CausalLm, batches: Vec::new(), tokens: 0, bytes: 0.0 };
     let mut waiting: Vec<Vec<u32>> = Vec::new();
-    let flush = |waiting: &mut Vec<Vec<u32>>, batches: &mut Vec<(Batch, usize)>| {
+    let flush = |waiting: &mut Vec<Vec<u32>>, batches: &mut Vec<Batch>| {
         let len = waiting.iter().map(Vec::len).max().unwrap_or(1) - 1;
         let mut batch = Batch { rows: waiting.len(), fresh: true, ..Batch::default() };
         for ids in waiting.iter() {
@@ -284,7 +275,7 @@ fn side_by_side(sequences: impl Iterator<Item = Result<Sequence>>, limit: u64) -
             batch.ids.extend(ids[..ids.len() - 1].iter().copied().chain(std::iter::repeat_n(0, pad)));
             batch.targets.extend(ids[1..].iter().copied().chain(std::iter::repeat_n(IGNORE, pad)));
         }
-        batches.push((batch, waiting.len()));
+        batches.push(batch);
         waiting.clear();
     };
     for sequence in sequences {
@@ -307,63 +298,4 @@ fn side_by_side(sequences: impl Iterator<Item = Result<Sequence>>, limit: u64) -
         flush(&mut waiting, &mut found.batches);
     }
     Ok(found)
-}
-
-/// Something that predicts tokens.
-pub trait Predictor {
-    /// The memory to begin with.
-    fn memory(&self, batch: usize) -> State;
-    /// The losses of an objective.
-    fn losses(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32>;
-}
-
-impl Predictor for Network {
-    fn memory(&self, batch: usize) -> State {
-        self.init_memory(batch)
-    }
-
-    fn losses(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32> {
-        self.loss(input, objective, state)
-    }
-}
-
-/// One option of each slot of a super net.
-pub struct Assembled<'a>(pub &'a SuperNet, pub &'a [usize]);
-
-impl Predictor for Assembled<'_> {
-    fn memory(&self, batch: usize) -> State {
-        self.0.init_memory(batch)
-    }
-
-    fn losses(&self, input: &Input<'_>, objective: &dyn Objective, state: &mut State) -> Vec<f32> {
-        self.0.loss(input, objective, state, &stack_choice(self.1))
-    }
-}
-
-impl Samples {
-    /// Calls `each` with every batch, its number and the state to compute it with.
-    pub fn visit(&self, of: &dyn Predictor, mut each: impl FnMut(usize, &Batch, usize, &mut State)) {
-        let mut state: Option<State> = None;
-        for (i, (batch, rows)) in self.batches.iter().enumerate() {
-            if batch.fresh || state.is_none() {
-                state = Some(of.memory(*rows));
-            }
-            each(i, batch, *rows, state.as_mut().expect("just made"));
-        }
-    }
-
-    /// Nats per token.
-    pub fn loss(&self, of: &dyn Predictor) -> f64 {
-        let mut nats = 0.0;
-        self.visit(of, |_, batch, rows, state| {
-            let losses = of.losses(&Input::tokens(&batch.ids, rows), &Targets(&batch.targets), state);
-            nats += losses.iter().copied().map(f64::from).sum::<f64>();
-        });
-        nats / self.tokens as f64
-    }
-
-    /// Bits per byte of a loss.
-    pub fn bits_per_byte(&self, loss: f64) -> f64 {
-        loss * self.tokens as f64 / std::f64::consts::LN_2 / self.bytes
-    }
 }

@@ -6,13 +6,19 @@ use super::outcome::Outcome;
 const SAME: f64 = 0.05;
 /// A model that is worse by at most this, in per cent, is as good.
 const AS_GOOD: f64 = 1.0;
+/// Metrics of examples that differ by at most this are the same.
+const POINT: f64 = 0.01;
 
 /// How fast, how good, what training the original on would have given, and whether what was asked for was reached.
 pub fn verdict(outcome: &Outcome) -> String {
     let test = &outcome.test;
+    let faster = outcome.speedup_interval[0] > 1.0;
+    if let (Some((name, before)), Some((_, after))) = (test.baseline.metric(), test.found.metric()) {
+        let and = if faster == (after >= before - POINT) { "and" } else { "but" };
+        return format!("{}, {and} {}{}.", speed(outcome), of_examples(name, before, after), missed(outcome));
+    }
     let change = |bits: f64| 100.0 * (bits / test.baseline.bits_per_byte - 1.0);
     let found = change(test.found.bits_per_byte);
-    let faster = outcome.speedup_interval[0] > 1.0;
     let as_good = found <= AS_GOOD;
     format!(
         "{}, {} {}{}{}.",
@@ -22,6 +28,16 @@ pub fn verdict(outcome: &Outcome) -> String {
         test.continued.as_ref().map(|control| control_says(change(control.bits_per_byte), found)).unwrap_or_default(),
         missed(outcome)
     )
+}
+
+/// How good predictions of examples are.
+fn of_examples(name: &str, before: f64, after: f64) -> String {
+    let what = match after - before {
+        change if change > POINT => "better",
+        change if change >= -POINT => "as good",
+        _ => "worse",
+    };
+    format!("{what}: {name} {after:.3}, where the original has {before:.3}")
 }
 
 fn speed(outcome: &Outcome) -> String {

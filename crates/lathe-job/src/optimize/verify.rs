@@ -5,13 +5,9 @@ use super::audit::Audit;
 use super::decide::Decided;
 use super::job::{BASELINE, FOUND, Job};
 use super::menu::Menu;
-use super::open::judged_part;
 use super::outcome::{Control, FrontierPoint, Lever, Outcome, Proposed, Quality, Side, Tested};
 use super::scores::Scores;
 use super::stages::Request;
-use crate::compare::models::{Request as Comparing, Side as Compared};
-use crate::compare::quality;
-use crate::evaluate;
 use crate::event::steps;
 use crate::identity;
 use crate::input::{read_json, write_json};
@@ -61,7 +57,7 @@ impl Job<'_> {
             measured.push(self.measured(&point.name, folder)?);
         }
         watch(Event::Done);
-        let report = self.path("report.txt").display().to_string();
+        let report = self.report_file();
         let first = self.tested("test-found", [&baseline, &made.folders[0]], &report, watch)?;
         for ((point, folder), measured) in made.decided.points.iter().zip(made.folders).zip(&measured) {
             let (test, quality) = match point.name.as_str() {
@@ -81,7 +77,7 @@ impl Job<'_> {
                 peak_bytes: measured.peak_bytes,
                 bytes: folder::weight_bytes(folder),
                 loss: test.loss,
-                bits_per_byte: test.bits_per_byte,
+                bits_per_byte: test.bits(),
                 test,
                 quality,
                 folder: folder.display().to_string(),
@@ -139,7 +135,7 @@ impl Job<'_> {
             recipes: made.decided.recipes.clone(),
             audit: made.audit.clone(),
             control: Control { steps: made.control_steps, folder: made.continued.display().to_string() },
-            samples: self.samples(&[&baseline, &made.folders[0]])?,
+            samples: self.said(&[&baseline, &made.folders[0]])?,
             seconds: self.seconds(made)?,
             report: self.path("report.html").display().to_string(),
         };
@@ -185,12 +181,8 @@ impl Job<'_> {
         if path.exists() {
             return read_json(&path);
         }
-        let sides = folders.map(|folder| Compared::open(&folder.display().to_string(), self.context));
-        let [a, b] = sides;
-        let request = Comparing { documents: self.has_documents(data), ..Comparing::default() };
-        let found = quality::judge(&[a?, b?], &request, data, self.context.registry, watch)?;
-        let quality = found.divergence.as_ref().map(|found| Quality { kl: found.kl, same_top: found.same_top });
-        let judgement = Judgement { evaluations: found.evaluations, quality };
+        let (evaluations, quality) = self.judge_both(folders, data, watch)?;
+        let judgement = Judgement { evaluations, quality };
         write_json(&path, &judgement)?;
         Ok(judgement)
     }
@@ -201,19 +193,9 @@ impl Job<'_> {
         if path.exists() {
             return read_json(&path);
         }
-        let documents = self.has_documents(data);
-        let window = (!self.base.frame.has_memory()).then(|| self.base.frame.max_len.min(quality::WINDOW));
-        let (folder, data) = (folder.to_path_buf(), data.to_string());
-        let request = evaluate::Request { folder, data, documents, window, ..evaluate::Request::default() };
-        let found = evaluate::run(self.context.registry, &request, watch)?.evaluation;
+        let found = self.judge_one(folder, data, watch)?;
         write_json(&path, &found)?;
         Ok(found)
-    }
-
-    /// Whether a text is judged document by document: the job's own is where it has documents.
-    fn has_documents(&self, data: &str) -> bool {
-        let own = Path::new(data) == self.path("report.txt");
-        own && self.plan.parts.documents && !self.base.frame.has_memory()
     }
 
     /// What each lever gave, one after the other: latency by the table's correction or as measured, and loss on the text to
@@ -258,8 +240,7 @@ impl Job<'_> {
     /// Bits per byte of the original on the text to choose by.
     fn original_bits(&self) -> Result<f64> {
         let tokenizer = lathe_train::data::Tokenizer::load(&self.path(BASELINE))?;
-        let part = judged_part(&self.text, &self.plan, &self.tokens)?;
-        let samples = self.text.samples(part, &tokenizer, &self.original.frame, 0)?;
+        let samples = self.corpus.judging(&tokenizer, &self.original.frame, self.plan.amounts.judge_tokens)?;
         let network = folder::load(&self.path(BASELINE), self.context.registry)?;
         Ok(samples.bits_per_byte(samples.loss(&network)))
     }
@@ -285,11 +266,6 @@ impl Job<'_> {
         let name = |storage: usize| menu.choices.storages[storage].to_string();
         let slots = menu.choices.slots(architecture).into_iter().map(|slot| name(architecture.storages[slot]));
         slots.chain([name(architecture.frame)]).collect()
-    }
-
-    /// What models write.
-    fn samples(&self, folders: &[&Path]) -> Result<Vec<String>> {
-        folders.iter().map(|folder| crate::pages::sample(folder, self.context.registry)).collect()
     }
 
     /// Seconds that this job took in all processes.

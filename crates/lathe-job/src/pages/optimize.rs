@@ -25,6 +25,8 @@ const USD_PER_KWH: f64 = 0.15;
 #[derive(Serialize)]
 struct Data<'a> {
     verdict: String,
+    /// What models of examples are compared by.
+    metric: Option<String>,
     outcome: &'a Outcome,
     plan: &'a Plan,
     scores: &'a Scores,
@@ -100,6 +102,7 @@ pub fn write(job: &Job<'_>, made: &Made<'_>, outcome: &Outcome) -> Result<()> {
     let base = choices.model(&Architecture::own(choices.blocks.len()));
     let data = Data {
         verdict: verdict(outcome),
+        metric: outcome.test.baseline.metric().map(|(name, _)| name.into()),
         outcome,
         plan: job.plan(),
         scores: made.scores,

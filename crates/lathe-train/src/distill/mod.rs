@@ -15,6 +15,7 @@ mod plan;
 mod settings;
 
 pub(crate) use distiller::Distiller;
+pub use numbers::loss as number_loss;
 pub use objective::{Lesson, NAMES, Source};
 pub use options::{OptionLosses, OptionTraining, train_options};
 pub(crate) use settings::difference;

@@ -12,9 +12,11 @@ pub mod scores;
 pub mod squad;
 pub mod table;
 
+use crate::{Error, Result};
 use scores::Metric;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use table::{Record, Table};
 
 /// An example.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,4 +88,27 @@ pub struct Examples {
     pub metrics: Vec<Metric>,
     /// All of them, in the file's order.
     pub examples: Vec<Example>,
+}
+
+impl Examples {
+    /// Writes some, whatever they are for, as lines of JSON that are read back as they are.
+    pub fn write<'a>(path: &Path, examples: impl IntoIterator<Item = &'a Example>) -> Result<()> {
+        let lines = examples.into_iter().map(|one| serde_json::to_string(one).expect("texts and numbers") + "\n");
+        let text: String = lines.collect();
+        Ok(lathe_model::folder::write_aside(path, |out| out.write_all(text.as_bytes()))?)
+    }
+
+    /// Whether a table is what [`Self::write`] wrote.
+    fn are_written(table: &Table) -> bool {
+        table.records.first().is_some_and(|first| first.value["texts"].is_array())
+    }
+
+    fn written(table: &Table) -> Result<Vec<Example>> {
+        let example = |record: &Record| {
+            let wrong =
+                |error| Error::data(table::place(&table.path, record.line), error, "an example as lathe writes it");
+            serde_json::from_value(record.value.clone()).map_err(wrong)
+        };
+        table.records.iter().map(example).collect()
+    }
 }

@@ -58,6 +58,7 @@ impl Wanted<'_> {
             ));
         }
         let mut examples = match benchmark {
+            _ if Examples::are_written(table) => Examples::written(table)?,
             Some(benchmark) => checked(&benchmark.form, table, self.labelled)?,
             None => self.own(table)?,
         };

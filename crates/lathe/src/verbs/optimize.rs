@@ -31,6 +31,7 @@ Examples:
   lathe optimize --model my_model --data my.txt --target-latency 0.5 --out faster
   lathe optimize --model my_model --data my.txt --max-loss 1 --mode decode --seq 64
   lathe optimize --model my_model --data my.txt --levers blocks,width --target-latency 0.6 --frontier 0.8,0.4
+  lathe optimize --model my_mrpc --task glue:MRPC --data GLUE --seq 64
   lathe optimize --from-scratch --model deep_transformer_xl --data my.txt --steps 2000 --compare"
 )]
 pub struct Optimize {
@@ -43,6 +44,12 @@ pub struct Optimize {
     /// Text to choose by and to report on [default: the last fifth of the data]
     #[arg(long)]
     valid: Option<String>,
+    /// The data are examples of this task or benchmark, for which the model was fine-tuned: classify, glue:MRPC, ...
+    #[arg(long, default_value = "", hide_default_value = true)]
+    task: String,
+    /// Of examples: the columns of texts and label, the label last [default: the usual names]
+    #[arg(long, value_name = "NAMES", default_value = "", hide_default_value = true)]
+    columns: String,
     /// A text of another kind, to report what was lost there
     #[arg(long, value_name = "FILE")]
     outside: Option<String>,
@@ -153,6 +160,8 @@ impl Action for Optimize {
             model: self.model.unwrap_or_else(|| optimize::DEFAULT.into()),
             data: self.data,
             valid: self.valid,
+            task: self.task,
+            columns: self.columns,
             target_latency: self.target_latency,
             target_latency_ms: self.target_latency_ms,
             target_memory_mb: self.target_memory_mb,
@@ -219,18 +228,25 @@ struct Shown<'a>(&'a Outcome);
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Outcome { baseline, test, .. } = self.0;
-        let mut rows = Table::new(&["", "ms", "faster", "bits/byte", "", "MB", "layers"], 1);
-        let change = |bits: f64| format!("{:+.1} %", 100.0 * (bits / test.baseline.bits_per_byte - 1.0));
+        // Examples have a metric beside the bits of each.
+        let metric = |test: &Evaluation| test.metric().map_or_else(String::new, |(_, value)| format!("{value:.4}"));
+        let (unit, name) = match test.baseline.metric() {
+            Some((name, _)) => ("bits/example", name),
+            None => ("bits/byte", ""),
+        };
+        let mut rows = Table::new(&["", "ms", "faster", unit, "", name, "MB", "layers"], 1);
+        let change = |bits: f64| format!("{:+.1} %", 100.0 * (bits / test.baseline.bits() - 1.0));
         let mb =
             |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)));
-        let mut row = |name: &str, ms: f64, speedup: f64, bits: f64, bytes: Option<u64>, layers: &str| {
+        let mut row = |name: &str, (ms, speedup): (f64, f64), test: &Evaluation, bytes: Option<u64>, layers: &str| {
+            let bits = test.bits();
             let cells =
                 [name.into(), format!("{ms:.3}"), format!("{speedup:.2} x"), format!("{bits:.4}"), change(bits)];
-            rows.row(cells.into_iter().chain([mb(bytes), format!("{layers:<40}")]));
+            rows.row(cells.into_iter().chain([metric(test), mb(bytes), format!("{layers:<40}")]));
         };
-        row("original", baseline.latency_ms, 1.0, test.baseline.bits_per_byte, baseline.bytes, &baseline.layers);
+        row("original", (baseline.latency_ms, 1.0), &test.baseline, baseline.bytes, &baseline.layers);
         for point in &self.0.frontier {
-            row(&point.name, point.latency_ms, point.speedup, point.bits_per_byte, point.bytes, &point.layers);
+            row(&point.name, (point.latency_ms, point.speedup), &point.test, point.bytes, &point.layers);
         }
         if let Some(continued) = &test.continued {
             // It has the tokens that models were made with.
@@ -238,7 +254,7 @@ impl std::fmt::Display for Shown<'_> {
             let (ms, speedup, bytes) = fewer.map_or((baseline.latency_ms, 1.0, baseline.bytes), |vocab| {
                 (vocab.latency_ms, vocab.speedup, vocab.bytes)
             });
-            row("control", ms, speedup, continued.bits_per_byte, bytes, "the original, trained on");
+            row("control", (ms, speedup), continued, bytes, "the original, trained on");
         }
         write!(f, "{rows}")?;
         let [low, high] = self.0.speedup_interval;
@@ -250,7 +266,9 @@ impl std::fmt::Display for Shown<'_> {
             self.0.from.join(", ")
         )?;
         if let (Some(kl), Some(same)) = (&self.0.kl, self.0.same_top) {
-            writeln!(f, "the same most probable token at {:.1} % of the places; KL {:.4} nats", 100.0 * same, kl.mean)?;
+            let what = if name.is_empty() { "most probable token at" } else { "prediction for" };
+            let where_ = if name.is_empty() { "places" } else { "examples" };
+            writeln!(f, "the same {what} {:.1} % of the {where_}; KL {:.4} nats", 100.0 * same, kl.mean)?;
         }
         writeln!(f, "{DIM}{:.0} s; the report is {}{DIM:#}", self.0.seconds, self.0.report)
     }

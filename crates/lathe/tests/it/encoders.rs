@@ -104,6 +104,36 @@ fn a_classifier_is_trained_judged_and_asked() {
     assert_eq!(taught["teacher"]["examples"], 8);
     assert_eq!(number(&json(&["eval", &student, "--data", &data])["accuracy"]), 1.0);
 
+    // It becomes a faster one, judged by examples that are used for nothing else.
+    let faster = folder.path("faster");
+    let flags = format!(
+        "optimize --model {out} --task classify --data {data} --levers blocks,width,bits --target-latency 0.9 --budget 0.1 --steps 16 --train-batch 4 --out {faster}"
+    );
+    let job = || {
+        let ran =
+            command(&[&words(&flags)[..], &["--json"]].concat()).env("LATHE_CACHE", folder.path("cache")).output();
+        let ran = ran.expect("it runs");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        serde_json::from_slice::<Value>(&ran.stdout).expect("JSON")
+    };
+    let found = job();
+    // Of 80, every second of the last 16.
+    for side in ["baseline", "found", "continued"] {
+        assert_eq!(found["test"][side]["examples"], 8, "{side}");
+        assert!(number(&found["test"][side]["accuracy"]) >= 0.5, "{found}");
+    }
+    assert_eq!(number(&found["test"]["baseline"]["accuracy"]), 1.0);
+    let report = format!("{faster}/examples/report.jsonl");
+    let judged = json(&["eval", &format!("{faster}/found"), "--task", "classify", "--data", &report]);
+    assert_eq!(judged["accuracy"], found["test"]["found"]["accuracy"]);
+    assert!((number(&judged["loss"]) - number(&found["test"]["found"]["loss"])).abs() < 1e-6);
+    assert!(number(&found["same_top"]) >= 0.5 && number(&found["kl"]["mean"]) >= 0.0, "{found}");
+    assert!(
+        number(&found["found"]["latency_ms"]) > 0.0
+            && found["report"].as_str().is_some_and(|path| Path::new(path).exists())
+    );
+    assert_eq!(job(), found, "nothing is done again");
+
     // Several seeds; what was done before is not done again.
     let seeds = words(&run).into_iter().chain(["--seeds", "2", "--steps", "6", "--out"]).collect::<Vec<_>>();
     let several = folder.path("several");

@@ -13,7 +13,7 @@ mod random;
 
 use super::architecture::Architecture;
 use super::menu::{Limits, Menu};
-use super::text::{Assembled, Samples};
+use super::samples::{Assembled, Samples};
 use crate::{Error, Result, Watch};
 use lathe_core::Registry;
 use lathe_model::SuperNet;
