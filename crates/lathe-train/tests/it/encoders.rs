@@ -191,7 +191,7 @@ fn students_learn_from_fine_tuned_teachers() {
         let teacher = folder::load(&place(case), &REGISTRY).unwrap();
         let task = tasks::find(if case == "embed" { case } else { "" }, &teacher.model).unwrap();
         let width = teacher.model.frame.d_model as usize;
-        let projections = lathe_model::Projections::new([(width, width)].into_iter(), 0);
+        let projections = lathe_model::Projections::new([(width, width)], 0);
         let of_projections = RefCell::new(Grads::new(projections.params()));
         let taps = Taps { hidden: vec![1], ..Taps::NONE };
         let counted = fixture.targets.iter().filter(|&&target| target != IGNORE).count() as f32;
