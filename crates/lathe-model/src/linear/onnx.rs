@@ -3,7 +3,7 @@
 //! | storage | product |
 //! |---|---|
 //! | f32; f16 and bf16, which become f32 when the file is loaded | MatMul |
-//! | int8 and int6 with a scale for each row | DynamicQuantizeMatMul; MatMulIntegerToFloat after a non-linearity |
+//! | int8 and int6 with a scale for each row | DynamicQuantizeMatMul |
 //! | int8 and int6 in groups | MatMulNBits of 8 bits, accuracy level 4 |
 //! | int4 | MatMulNBits of 4 bits, accuracy level 4; 1 where activations stay as they are |
 //! | int8 and int6 where activations stay as they are | MatMul of f32 |
@@ -12,7 +12,7 @@
 //! group. Matrices with the same input are one product, so that it is rounded once.
 //!
 //! DynamicQuantizeMatMul rounds x by one scale for all rows. That does no harm after a norm or attention, but rows of what
-//! leaves a non-linearity are too different: there each is rounded by a scale of its own, as products of lathe do everywhere.
+//! leaves a non-linearity are too different: there each is divided by its largest size first, and the product multiplied by it.
 
 mod stored;
 
@@ -28,12 +28,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use stored::{Codes, blocks, floats, sided};
 
-/// The largest code of rounded activations.
-const LARGEST: f32 = 127.0;
-/// Less than any scale that counts: rows of zeros have none of their own.
+/// Less than any size of a row that counts: rows of zeros have none.
 const TINY: f32 = 1e-30;
-/// The code that stands for 0 in rounded activations.
-const ZERO: u8 = 128;
 /// Inputs of a block of MatMulNBits where a row has one scale.
 const BLOCK: usize = 128;
 
@@ -254,11 +250,9 @@ fn product_by(
             (y, Some(block), bias)
         }
         _ if pass.is_uneven(x) => {
-            let (rounded, row_scales) = rounded_rows(pass, x, codes.inputs());
-            let (one, zero) = (pass.graph.float(1.0), pass.graph.byte(ZERO));
-            let y = [&rounded, &table.codes, &one, scales, &zero];
-            let y = pass.graph.contributed("MatMulIntegerToFloat", &y, &[]);
-            let y = pass.graph.node("Mul", &[&y, &row_scales], &[]); // [B, T, N]
+            let (even, sizes) = evened_rows(pass, x);
+            let y = pass.graph.contributed("DynamicQuantizeMatMul", &[&even, &table.codes, scales], &[]);
+            let y = pass.graph.node("Mul", &[&y, &sizes], &[]); // [B, T, N]
             (y, None, bias)
         }
         _ => {
@@ -302,27 +296,17 @@ fn biased(pass: &mut OnnxPass<'_>, y: Value, bias: Option<(String, &[f32])>) -> 
     pass.graph.node("Add", &[&y, &bias], &[])
 }
 
-/// x with each row rounded to 8 bits by a scale of its own, around [`ZERO`], and the scales, [B, T, 1].
-fn rounded_rows(pass: &mut OnnxPass<'_>, x: &Value, width: usize) -> (Value, Value) {
-    let scales = pass.once(format!("row scales {x:?}"), |pass| {
+/// x with each row divided by its largest size, so that one scale fits all of them, and these sizes, [B, T, 1].
+fn evened_rows(pass: &mut OnnxPass<'_>, x: &Value) -> (Value, Value) {
+    let sizes = pass.once(format!("row sizes {x:?}"), |pass| {
         let size = pass.graph.node("Abs", &[x], &[]);
         let last = pass.graph.ints(&[-1]);
         let most = pass.graph.node("ReduceMax", &[&size, &last], &[("keepdims", 1.into())]);
-        let most = pass.reshape(&most, EACH_ROW);
-        let (largest, tiny) = (pass.graph.float(1.0 / LARGEST), pass.graph.float(TINY));
-        let scale = pass.graph.node("Mul", &[&most, &largest], &[]);
-        pass.graph.node("Max", &[&scale, &tiny], &[])
+        let (most, tiny) = (pass.reshape(&most, EACH_ROW), pass.graph.float(TINY));
+        pass.graph.node("Max", &[&most, &tiny], &[])
     });
-    let rounded = pass.once(format!("rounded {x:?}"), |pass| {
-        let (flat, rows) = (pass.reshape(&scales, &[-1]), pass.reshape(x, &[-1, width as i64])); // [B * T]
-        let zero = pass.graph.byte(ZERO);
-        let shape = pass.graph.node("Shape", &[&flat], &[]);
-        let zeros = pass.graph.node("Expand", &[&zero, &shape], &[]);
-        let shape = pass.graph.node("Shape", &[x], &[]);
-        let rounded = pass.graph.node("QuantizeLinear", &[&rows, &flat, &zeros], &[("axis", 0.into())]);
-        pass.graph.node("Reshape", &[&rounded, &shape], &[("allowzero", 1.into())])
-    });
-    (rounded, scales)
+    let even = pass.once(format!("even {x:?}"), |pass| pass.graph.node("Div", &[x, &sizes], &[]));
+    (even, sizes)
 }
 
 fn transposed(pass: &mut OnnxPass<'_>, rows: &Value) -> Value {
