@@ -114,6 +114,13 @@ impl Job<'_> {
         Ok((found.evaluations, quality))
     }
 
+    /// The mean cosine of the vectors that two folders give for the texts to report on, where they are for vectors.
+    pub(super) fn cosine(&self, folders: [&Path; 2]) -> Result<Option<f64>> {
+        let Corpus::Examples(labelled) = &self.corpus else { return Ok(None) };
+        let [a, b] = folders.map(|folder| folder::load(folder, self.context.registry));
+        labelled.cosine([&a?, &b?], &self.tokenizer)
+    }
+
     /// A folder judged on a text or on examples.
     pub(super) fn judge_one(&self, folder: &Path, data: &str, watch: Watch<'_>) -> Result<Evaluation> {
         let (folder, data) = (folder.to_path_buf(), data.to_string());

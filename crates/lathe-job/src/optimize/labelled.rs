@@ -12,10 +12,10 @@ use lathe_ops::loss::IGNORE;
 use lathe_train::data::Tokenizer;
 use lathe_train::divergence::Divergence;
 use lathe_train::examples::encoded::{self, Encoder, Unit};
-use lathe_train::examples::{Example, Examples, open};
+use lathe_train::examples::{Example, Examples, Target, open};
 use lathe_train::settings::Settings;
 use lathe_train::tasks::examples::Judge;
-use lathe_train::tasks::{self, ExampleTask, Prediction, Task};
+use lathe_train::tasks::{self, Embed, ExampleTask, Prediction, Task};
 use std::path::{Path, PathBuf};
 
 /// The share of the examples in each of the parts to choose by and to report on.
@@ -62,6 +62,36 @@ impl Labelled {
             }
         }
         Ok(Self { name: name.into(), learn, choose, report })
+    }
+
+    /// Texts that nobody says a similarity of get the one that the original gives them: a pair its own, a text that to the next.
+    pub fn compare_by(&mut self, network: &Network, tokenizer: &Tokenizer) -> Result<()> {
+        let parts = [&self.learn, &self.choose, &self.report];
+        if ExampleTask::key(self.task()?.1) != ExampleTask::key(&Embed)
+            || parts.iter().all(|part| part.examples.iter().all(|one| !one.target.is_none()))
+        {
+            return Ok(());
+        }
+        let pairs = |part: &Examples| -> Result<Examples> {
+            let next = part.examples.iter().cycle().skip(1);
+            let pair = |(one, next): (&Example, &Example)| {
+                let mut pair = one.clone();
+                if let [text] = pair.texts.as_slice() {
+                    pair.texts = vec![text.clone(), next.texts[0].clone()];
+                }
+                pair
+            };
+            let mut pairs = Examples { examples: part.examples.iter().zip(next).map(pair).collect(), ..part.clone() };
+            let said = self.judge(&pairs, network, tokenizer)?;
+            for (pair, said) in pairs.examples.iter_mut().zip(said) {
+                if let (true, Prediction::Value(cosine)) = (pair.target.is_none(), said) {
+                    pair.target = Target::Value(cosine);
+                }
+            }
+            Ok(pairs)
+        };
+        (self.learn, self.choose, self.report) = (pairs(&self.learn)?, pairs(&self.choose)?, pairs(&self.report)?);
+        Ok(())
     }
 
     /// What models are judged for.
@@ -152,6 +182,24 @@ impl Labelled {
         }
         let quality = |found: Divergence| Quality { kl: found.kl, same_top: found.same_top };
         Ok(Divergence::of(nats, same, Vec::new()).map(quality))
+    }
+
+    /// The mean cosine of the vectors of a model with the original's; `None` where texts have none.
+    pub fn cosine(&self, [original, found]: [&Network; 2], tokenizer: &Tokenizer) -> Result<Option<f64>> {
+        if ExampleTask::key(self.task()?.1) != ExampleTask::key(&Embed) {
+            return Ok(None);
+        }
+        let single =
+            |(one, text): (&Example, &(String, Option<String>))| Example { texts: vec![text.clone()], ..one.clone() };
+        let texts = self.report.examples.iter().flat_map(|one| one.texts.iter().map(move |text| (one, text)));
+        let texts = Examples { examples: texts.map(single).collect(), ..self.report.clone() };
+        let (original, found) = (self.judge(&texts, original, tokenizer)?, self.judge(&texts, found, tokenizer)?);
+        let cosine = |pair: (&Prediction, &Prediction)| match pair {
+            (Prediction::Vector(a), Prediction::Vector(b)) => a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum(),
+            _ => f64::NAN,
+        };
+        let sum: f64 = original.iter().zip(&found).map(cosine).sum();
+        Ok(Some(sum / original.len().max(1) as f64))
     }
 
     /// What a model says of some of the examples to report on.

@@ -194,7 +194,8 @@ impl Source {
                 }
                 Ok((Corpus::Text(text, tokens), plan))
             }
-            Self::Examples(labelled) => {
+            Self::Examples(mut labelled) => {
+                labelled.compare_by(network, tokenizer)?;
                 let plan = match known {
                     Some(plan) => plan,
                     None => {

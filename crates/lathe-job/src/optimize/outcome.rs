@@ -35,6 +35,9 @@ pub struct Outcome {
     pub kl: Option<Spread>,
     /// Share of places where both have the same most probable token.
     pub same_top: Option<f64>,
+    /// Mean cosine of the asked-for model's vectors with the original's, where it is for vectors of texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cosine: Option<f64>,
     /// What each lever gave, one after the other.
     pub levers: Vec<Lever>,
     /// All models that were made.

@@ -15,7 +15,10 @@ pub fn verdict(outcome: &Outcome) -> String {
     let faster = outcome.speedup_interval[0] > 1.0;
     if let (Some((name, before)), Some((_, after))) = (test.baseline.metric(), test.found.metric()) {
         let and = if faster == (after >= before - POINT) { "and" } else { "but" };
-        return format!("{}, {and} {}{}.", speed(outcome), of_examples(name, before, after), missed(outcome));
+        let vectors =
+            outcome.cosine.map(|cosine| format!("; its vectors have a cosine of {cosine:.4} with the original's"));
+        let (quality, vectors) = (of_examples(name, before, after), vectors.unwrap_or_default());
+        return format!("{}, {and} {quality}{vectors}{}.", speed(outcome), missed(outcome));
     }
     let change = |bits: f64| 100.0 * (bits / test.baseline.bits_per_byte - 1.0);
     let found = change(test.found.bits_per_byte);
@@ -131,6 +134,7 @@ mod tests {
             outside: None,
             kl: None,
             same_top: None,
+            cosine: None,
             levers: Vec::new(),
             frontier: Vec::new(),
             proposers: vec![proposed],

@@ -128,6 +128,7 @@ impl Job<'_> {
             outside,
             kl: first.quality.as_ref().map(|quality| quality.kl),
             same_top: first.quality.as_ref().map(|quality| quality.same_top),
+            cosine: self.cosine([&baseline, &made.folders[0]])?,
             levers: self.levers(made, original_ms, watch)?,
             proposers: self.proposed(made),
             frontier,

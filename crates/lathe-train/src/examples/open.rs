@@ -172,7 +172,9 @@ fn file_of(benchmark: &Benchmark, data: &Path, names: &[&str]) -> Result<PathBuf
 /// What a run trains on and validates on: the files of a benchmark in a folder, or the file of the settings, of which
 /// the last tenth validates where they name no other.
 pub fn training(settings: &Settings, warn: Warn<'_>) -> Result<(Examples, Option<Examples>)> {
-    let wanted = Wanted { task: &settings.task, columns: &settings.columns, labelled: true };
+    // Whoever needs similarities says so.
+    let labelled = tasks::named(&settings.task)?.key() != "embed";
+    let wanted = Wanted { task: &settings.task, columns: &settings.columns, labelled };
     let data = Path::new(&settings.data);
     let path = match benchmarks::find(&settings.task) {
         Some(benchmark) if data.is_dir() => file_of(benchmark, data, benchmark.train)?,

@@ -235,7 +235,11 @@ impl std::fmt::Display for Shown<'_> {
             None => ("bits/byte", ""),
         };
         let mut rows = Table::new(&["", "ms", "faster", unit, "", name, "MB", "layers"], 1);
-        let change = |bits: f64| format!("{:+.1} %", 100.0 * (bits / test.baseline.bits() - 1.0));
+        // An embedder is judged by itself, where it has no loss at all.
+        let change = |bits: f64| match test.baseline.bits() {
+            base if base < 1e-9 => String::new(),
+            base => format!("{:+.1} %", 100.0 * (bits / base - 1.0)),
+        };
         let mb =
             |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)));
         let mut row = |name: &str, (ms, speedup): (f64, f64), test: &Evaluation, bytes: Option<u64>, layers: &str| {

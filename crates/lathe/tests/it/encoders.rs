@@ -160,6 +160,29 @@ fn a_classifier_is_trained_judged_and_asked() {
     assert_eq!(files(&format!("{several}/seed-0")), weights);
 }
 
+/// An embedder is judged by what the original says, where nobody says how similar texts are.
+#[test]
+fn an_embedder_becomes_faster_without_labels() {
+    let folder = Folder::new();
+    let encoder = folder.encoder();
+    let texts: String = (0..60)
+        .map(|i| format!("{{\"text\": \"{} day {}\"}}\n", ["a bright", "so dreary", "the old"][i % 3], i))
+        .collect();
+    let data = folder.file("texts.jsonl", &texts);
+    let out = folder.path("faster");
+    let flags = format!(
+        "optimize --model {encoder} --task embed --data {data} --levers blocks,bits --target-latency 0.95 --budget 0.1 --steps 16 --train-batch 4 --out {out}"
+    );
+    let ran = command(&[&words(&flags)[..], &["--json"]].concat()).env("LATHE_CACHE", folder.path("cache")).output();
+    let ran = ran.expect("it runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let found: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert!(number(&found["cosine"]) > 0.5 && number(&found["cosine"]) < 1.0 + 1e-6, "{found}");
+    // Against itself the original is right.
+    assert!(number(&found["test"]["baseline"]["loss"]) < 1e-9, "{found}");
+    assert_eq!(found["test"]["found"]["examples"], 6);
+}
+
 #[test]
 fn benchmarks_embeddings_and_suites() {
     let folder = Folder::new();
