@@ -1,10 +1,12 @@
-//! Every target over its stored corpus, and over damaged copies of it: as many as LATHE_CASES says, or a few.
+//! Every target over its stored corpus, and over damaged copies of it: as many as LATHE_CASES says, for as long as LATHE_SECONDS
+//! says, or a few; which ones, LATHE_SEED says.
 
 use lathe_fuzz::{Damage, TARGETS};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Damaged copies of each target's corpus.
-const CASES: usize = 400;
+const CASES: u64 = 400;
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
@@ -14,21 +16,32 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
+/// A number that the environment gives.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}: a number, not {value}")))
+}
+
 #[test]
 fn nothing_from_outside_panics() {
-    let cases = std::env::var("LATHE_CASES").map_or(CASES, |cases| cases.parse().unwrap());
+    let seconds = number("LATHE_SECONDS");
+    let most = number("LATHE_CASES").unwrap_or(if seconds.is_some() { u64::MAX } else { CASES });
+    let time = Duration::from_secs(seconds.unwrap_or(u64::MAX));
+    let seed = number("LATHE_SEED").unwrap_or(0);
     let each = |target: &lathe_fuzz::Target| {
         let files = corpus(target.name);
         assert!(!files.is_empty(), "{} has a corpus", target.name);
         files.iter().for_each(|file| (target.run)(file));
         let count = files.len();
-        let mut damage = Damage::new(files, 0);
-        for case in 0..cases {
-            let data = damage.copy(case % count);
+        let mut damage = Damage::new(files, seed);
+        let (begin, mut done) = (Instant::now(), 0);
+        while done < most && begin.elapsed() < time {
+            let data = damage.copy(done as usize % count);
             if std::panic::catch_unwind(|| (target.run)(&data)).is_err() {
-                panic!("{} panics on case {case}: {}", target.name, data.escape_ascii());
+                panic!("{} panics on case {done} of seed {seed}: {}", target.name, data.escape_ascii());
             }
+            done += 1;
         }
+        println!("{}: {done} damaged copies, none panics", target.name);
     };
     std::thread::scope(|scope| TARGETS.iter().for_each(|target| drop(scope.spawn(move || each(target)))));
 }
