@@ -249,7 +249,7 @@ impl Network {
     /// The vector of each sequence, [B, D], of such hidden states, where the model has one and blocks left a token.
     pub fn pooled(&self, hidden: &[f32], batch: usize) -> Option<Buf> {
         let pooler = self.body.top.pooler.as_ref().filter(|_| !hidden.is_empty());
-        pooler.map(|pooler| pooler.forward(&self.params, hidden, batch))
+        pooler.map(|pooler| pooler.forward(&self.params, hidden, batch, Dropout::NONE))
     }
 
     /// The numbers of a task for such hidden states, [B, N] or [B * T, N], where the model has an output layer for one.

@@ -216,7 +216,8 @@ impl Text {
         limit: u64,
     ) -> Result<Changed> {
         let longest = LONGEST.min(frame.window() as usize);
-        let by = |tokenizer| -> Result<_> { Ok(Documents::within(self.held(), start..end)?.tokens(tokenizer, longest)?) };
+        let by =
+            |tokenizer| -> Result<_> { Ok(Documents::within(self.held(), start..end)?.tokens(tokenizer, longest)?) };
         let (mut bytes, mut changed) = (0, 0);
         let mut pairs: [Vec<Sequence>; 2] = Default::default();
         for (before, after) in by(all)?.zip(by(fewer)?) {

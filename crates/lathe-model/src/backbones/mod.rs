@@ -5,14 +5,24 @@
 //! of this crate: `examples/` has one.
 
 mod bert;
+mod distilbert;
+mod encoder;
 mod gguf;
 mod gpt2;
 mod llama;
 mod opt;
+mod roberta;
 mod transformer_xl;
 
 use lathe_core::Backbone;
 
 /// Every backbone, in the order in which lists show them.
-pub const BACKBONES: &[&dyn Backbone] =
-    &[&transformer_xl::TransformerXl, &gpt2::GPT2, &opt::Opt, &llama::Llama, &bert::Bert];
+pub const BACKBONES: &[&dyn Backbone] = &[
+    &transformer_xl::TransformerXl,
+    &gpt2::GPT2,
+    &opt::Opt,
+    &llama::Llama,
+    &bert::BERT,
+    &roberta::ROBERTA,
+    &distilbert::DISTILBERT,
+];

@@ -249,21 +249,23 @@ pub fn uniform(model: &Model) -> Option<Uniform> {
     })
 }
 
+/// The value of a key of ours.
+pub fn json_of(value: &Value) -> Json {
+    match value {
+        Value::Int(n) => json!(n),
+        Value::Real(x) => json!(x),
+        Value::Flag(flag) => json!(flag),
+        Value::Word(word) => json!(word),
+        Value::Ints(list) => json!(list),
+        Value::Words(list) => json!(list),
+    }
+}
+
 /// The `config.json` of a model: with the keys of `transformers` where it has such a model.
 /// `quantised`: its weights are integers, which nothing else reads.
 pub(super) fn write(model: &Model, storage: &dyn Storage, quantised: bool) -> String {
     let spec = model.spec();
-    let own = spec.iter().map(|(name, value)| {
-        let value = match value {
-            Value::Int(n) => json!(n),
-            Value::Real(x) => json!(x),
-            Value::Flag(flag) => json!(flag),
-            Value::Word(word) => json!(word),
-            Value::Ints(list) => json!(list),
-            Value::Words(list) => json!(list),
-        };
-        (name.to_string(), value)
-    });
+    let own = spec.iter().map(|(name, value)| (name.to_string(), json_of(value)));
     let mut config = theirs(model, storage).unwrap_or_else(|| json!({"model_type": "lathe"}));
     if quantised {
         // transformers refuses methods that it does not know, rather than to take codes for weights.

@@ -14,7 +14,7 @@ mod integers;
 mod tensors;
 mod weights;
 
-pub use config::{ConfigReader, Json, Uniform, json, uniform};
+pub use config::{ConfigReader, Json, Uniform, json, json_of, uniform};
 pub use gguf::{GgufForm, GgufModel, GgufOptions, GgufTensor, Order, save_gguf};
 pub use lathe_gguf::is_gguf;
 pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensors};

@@ -99,6 +99,12 @@ fn folders_for_transformers_say_what_it_understands() {
         ("gpt2", "backbone='gpt2'\nlayers='(sf)x2'\nheads=4", "GPT2LMHeadModel"),
         ("llama", "backbone='llama'\nheads=4\nkv_heads=2\nlayers='(sf)x2'", "LlamaForCausalLM"),
         ("bert", "backbone='bert'\nlayers='(sf)x2'\nheads=4", "BertForMaskedLM"),
+        ("roberta", "backbone='roberta'\nlayers='(sf)x2'\nheads=4", "RobertaForMaskedLM"),
+        (
+            "distilbert",
+            "backbone='distilbert'\nlayers='(sf)x2'\nheads=4\nhead='span'",
+            "DistilBertForQuestionAnswering",
+        ),
     ] {
         let given = saved(dir.path(), name, toml);
         let out = format!("{given}-hf");
