@@ -17,6 +17,8 @@ Good to know:
   padding the same, which is asserted, and padding then has hidden states that depend on nothing but its column. Rows 0
   and 1 of the table are never used. Its head has always "gelu" with erf. No token has the id 1, its padding.
 - DistilBERT has no segments and no pooler.
+- ALBERT has a LayerNorm of the embedding's width, then embedding_hidden_mapping_in with a bias. Layer i of L is of group
+  i / (L / groups). Its head goes back to the embedding's width, and its pooler is called `pooler`, not `pooler.dense`.
 
 Loss: masked LM, the mean negative log-likelihood over the places that have a target. Without an output layer, the mean of
 (hidden - wanted_hidden)^2 over all D of all tokens plus the mean of (pooled - wanted_pooled)^2, where there is a pooler; its
@@ -25,6 +27,9 @@ derivatives by hidden and pooled are hidden_grad and pooled_grad.
 
 import torch
 from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    AlbertModel,
     BertConfig,
     BertForMaskedLM,
     BertModel,
@@ -44,13 +49,14 @@ FAMILIES = {
     "bert": (BertConfig, BertForMaskedLM, BertModel),
     "roberta": (RobertaConfig, RobertaForMaskedLM, RobertaModel),
     "distilbert": (DistilBertConfig, DistilBertForMaskedLM, DistilBertModel),
+    "albert": (AlbertConfig, AlbertForMaskedLM, AlbertModel),
 }
 # Keys of the model file that a family has not.
 WITHOUT = {"distilbert": ["norm_eps", "segments", "pooler"]}
 UNUSED_ROWS = {"roberta": 2}
 
 
-def spec(heads, activation="gelu", layers=2, head="masked_lm", d_model=16, inner=24, vocab=29, max_len=16, backbone="bert"):
+def spec(heads, activation="gelu", layers=2, head="masked_lm", d_model=16, inner=24, vocab=29, max_len=16, backbone="bert", **more):
     """A model file, as a dictionary."""
     out = {
         "backbone": backbone,
@@ -61,7 +67,7 @@ def spec(heads, activation="gelu", layers=2, head="masked_lm", d_model=16, inner
         "inner": inner,
         "activation": activation,
         "norm": "post",
-        "norm_eps": 1e-12 if backbone == "bert" else 1e-5,
+        "norm_eps": 1e-5 if backbone == "roberta" else 1e-12,
         "max_len": max_len,
         "segments": 1 if backbone == "roberta" else 2,
         "head": head,
@@ -70,7 +76,7 @@ def spec(heads, activation="gelu", layers=2, head="masked_lm", d_model=16, inner
         "dropout": 0.0,
         "attn_dropout": 0.0,
     }
-    return {key: value for key, value in out.items() if key not in WITHOUT.get(backbone, [])}
+    return {key: value for key, value in out.items() if key not in WITHOUT.get(backbone, [])} | more
 
 
 # name: model, T, tokens of each sequence (below zero: padded in front)
@@ -84,7 +90,15 @@ CASES = {
     "roberta_model": (spec(4, "relu", head="none", backbone="roberta"), 12, [7, 12]),
     "distilbert_masked": (spec(2, backbone="distilbert"), 13, [13, 8, 5]),
     "distilbert_model": (spec(4, "relu", head="none", backbone="distilbert"), 12, [7, 12]),
+    "albert_masked": (spec(2, "gelu_tanh", 3, backbone="albert", d_embed=8, shared="all"), 13, [13, 8, 5]),
+    "albert_groups": (spec(2, layers=4, backbone="albert", d_embed=8, shared="all", shared_layers=2), 11, [11, 6]),
+    "albert_model": (spec(4, "relu", head="none", backbone="albert", d_embed=8, shared="none"), 12, [7, 12]),
 }
+
+
+def groups(spec, layers):
+    """Groups of layers that share their weights."""
+    return layers if spec["shared"] == "none" else layers // spec.get("shared_layers", layers)
 
 
 def config(spec):
@@ -103,7 +117,11 @@ def config(spec):
             max_position_embeddings=rows,
             attn_implementation="eager",
         )
+    more = {}
+    if backbone == "albert":
+        more = {"embedding_size": spec["d_embed"], "num_hidden_groups": groups(spec, layers)}
     return kind(
+        **more,
         vocab_size=spec["vocab"],
         hidden_size=spec["d_model"],
         num_hidden_layers=layers,

@@ -50,12 +50,14 @@ CASES = {
     "roberta": ["classify", "regress", "choose", "span"],
     # No choose: relu gives biases gradients of nothing but rounding there, and the layers are those of regress.
     "distilbert": ["classify", "regress", "span", "embed"],
+    "albert": ["classify", "choose", "span", "embed"],
 }
 
 
 def build(family, task):
     kind, extra = TASKS[task]
-    spec = bert.spec(2, head="none", backbone=family)
+    more = {"d_embed": 8, "shared": "all"} if family == "albert" else {}
+    spec = bert.spec(2, head="none", backbone=family, **more)
     config = bert.config(spec)
     config.update(extra)
     prefix = type(config).__name__.removesuffix("Config")

@@ -178,9 +178,12 @@ def count_llama(spec, d, f, v):
 
 def count_encoder(spec, d, f, v):
     """A LayerNorm after the sum of the embeddings, none after the last layer."""
+    e, layers = spec.get("d_embed", d), int(spec["layers"].split(")x")[1])
+    if spec.get("shared") == "all":
+        layers //= spec.get("shared_layers", layers)
     layer = 4 * (d * d + d) + 2 * d * f + f + d + 2 * 2 * d
     unused = 2 if spec["backbone"] == "roberta" else 0
-    embedding = (v + spec["max_len"] + unused + spec.get("segments", 0)) * d + 2 * d
-    head = d * d + d + 2 * d + v if spec["head"] == "masked_lm" else 0
+    embedding = (v + spec["max_len"] + unused + spec.get("segments", 0)) * e + 2 * e + (e * d + d if e != d else 0)
+    head = d * e + 3 * e + v if spec["head"] == "masked_lm" else 0
     pooler = d * d + d if spec.get("pooler") else 0
-    return int(spec["layers"].split(")x")[1]) * layer + embedding + head + pooler
+    return layers * layer + embedding + head + pooler

@@ -101,12 +101,13 @@ impl Network {
     fn build(model: Model, mut builder: Builder) -> Result<Self> {
         let family = build::of_backbone(model.frame.backbone);
         build::repeats(&model)?; // blocks that share their parameters can
-        let (names, own) = (layer_numbers(&model), family.own_layers(&model.frame));
+        let names = layer_numbers(&model);
         let mut body = Body::build(&model.frame, &mut builder, |builder| {
             let placed = model.placed(Setting::of(&model)).zip(&names).enumerate();
             let mut slots = Vec::new();
             for (index, ((block, frame, _), &number)) in placed {
-                let name = family.layer_name(&frame, own.map_or(number, |own| number % own.max(1)));
+                let own = build::own_layer(&frame, block.kind.role(), number);
+                let name = family.layer_name(&frame, own);
                 let site = Site::new(&frame, name, index, model.blocks.len());
                 slots.push(vec![Choice::build(block, &frame, &site, builder)]);
             }

@@ -4,6 +4,7 @@
 use crate::composed::{Graph, GraphStream};
 use crate::embedding::{Embedding, EmbeddingTable};
 use crate::layer::{AsideGrads, Saved, Stream};
+use crate::linear::Matrix;
 use crate::norm::NormParams;
 use crate::onnx::OnnxPass;
 use crate::params::{Grads, ParamId, Params};
@@ -104,6 +105,10 @@ pub trait Stem: Send + Sync {
     }
     /// The tables of tokens, for an output that shares them.
     fn tables(&self) -> &[EmbeddingTable];
+    /// Its weight matrices besides the tables, to be packed.
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        Vec::new()
+    }
     /// What its products are computed in.
     fn set_precision(&mut self, precision: Precision);
     /// Parameters that are read as they are, and must stay when others are packed.

@@ -290,6 +290,29 @@ impl Encoder {
         cost
     }
 
+    /// The cost of what stands around the blocks, with vectors of tokens of a frame's width; between the two widths nothing.
+    pub fn cost_over(&self, frame: &Frame, of_tokens: &Frame, setting: &Setting) -> FrameCost {
+        let (d, e) = (u64::from(frame.d_model), u64::from(of_tokens.d_model));
+        let (mut cost, above) = (embedding::cost(of_tokens, setting, true), self.top_cost(frame, setting));
+        let (positions, added) = self.added_params(frame, e);
+        cost.position = positions;
+        cost.params += positions + added + above.params;
+        if frame.has_head() {
+            cost.params += d * e + 3 * e; // dense and norm
+            let transform = setting.tokens() * 2 * u128::from(d * e);
+            cost.output_flops += transform;
+            cost.output_full_flops += transform;
+        } else {
+            let output = u64::from(frame.vocab) * if frame.tie_embeddings { 1 } else { e + 1 };
+            cost.params -= output;
+            (cost.output_flops, cost.output_full_flops) = (0, 0);
+            cost.activation_bytes = setting.tokens() * 4 * u128::from(d);
+        }
+        cost.output_flops += above.output_flops;
+        cost.output_full_flops += above.output_full_flops;
+        cost
+    }
+
     /// Parameters of positions, and of segments and the norm of the embedding, which are so wide.
     pub fn added_params(&self, frame: &Frame, width: u64) -> (u64, u64) {
         let positions = u64::from(frame.max_len + self.unused_rows) * width;
@@ -376,25 +399,7 @@ impl BuildBackbone for Encoder {
     }
 
     fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost {
-        let (d, wide) = (u64::from(frame.d_model), u128::from(frame.d_model));
-        let (mut cost, above) = (embedding::cost(frame, setting, true), self.top_cost(frame, setting));
-        let (positions, added) = self.added_params(frame, d);
-        cost.position = positions;
-        cost.params += positions + added + above.params;
-        if frame.has_head() {
-            cost.params += d * d + 3 * d; // dense and norm
-            let transform = setting.tokens() * 2 * wide * wide;
-            cost.output_flops += transform;
-            cost.output_full_flops += transform;
-        } else {
-            let output = u64::from(frame.vocab) * if frame.tie_embeddings { 1 } else { d + 1 };
-            cost.params -= output;
-            (cost.output_flops, cost.output_full_flops) = (0, 0);
-            cost.activation_bytes = setting.tokens() * 4 * wide;
-        }
-        cost.output_flops += above.output_flops;
-        cost.output_full_flops += above.output_full_flops;
-        cost
+        self.cost_over(frame, frame, setting)
     }
 
     fn model_types(&self) -> &'static [&'static str] {
@@ -478,7 +483,7 @@ impl BuildBackbone for Encoder {
             name if name.starts_with("cls.seq_relationship.") => true,
             name if name.starts_with(self.masked.prefix) => !frame.has_head(),
             name if name.starts_with("pooler.") => {
-                !self.vector(frame).is_some_and(|vector| vector.dense.starts_with(&format!("{prefix}pooler")))
+                self.vector(frame).is_none_or(|vector| !vector.dense.starts_with(&format!("{prefix}pooler")))
             }
             _ => false,
         }

@@ -4,6 +4,7 @@
 //! To add a backbone, write its file and add it to [`BACKBONES`]; nothing else names it. A backbone may also live outside
 //! of this crate: `examples/` has one.
 
+mod albert;
 mod bert;
 mod distilbert;
 mod encoder;
@@ -25,4 +26,5 @@ pub const BACKBONES: &[&dyn Backbone] = &[
     &bert::BERT,
     &roberta::ROBERTA,
     &distilbert::DISTILBERT,
+    &albert::Albert,
 ];

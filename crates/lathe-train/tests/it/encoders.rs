@@ -16,6 +16,7 @@ const CASES: &[&str] = &[
     "classify", "regress", "choose", "span", "embed",
     "roberta_classify", "roberta_regress", "roberta_choose", "roberta_span",
     "distilbert_classify", "distilbert_regress", "distilbert_span", "distilbert_embed",
+    "albert_classify", "albert_choose", "albert_span", "albert_embed",
 ];
 
 /// What the names of its weights begin with.
