@@ -17,6 +17,7 @@ Good to know:
   padding the same, which is asserted, and padding then has hidden states that depend on nothing but its column. Rows 0
   and 1 of the table are never used. Its head has always "gelu" with erf. No token has the id 1, its padding.
 - DistilBERT has no segments and no pooler.
+- MPNet has RoBERTa's positions, no segments, and a bias of scores by distance from one table for all layers.
 - ALBERT has a LayerNorm of the embedding's width, then embedding_hidden_mapping_in with a bias. Layer i of L is of group
   i / (L / groups). Its head goes back to the embedding's width, and its pooler is called `pooler`, not `pooler.dense`.
 
@@ -36,6 +37,9 @@ from transformers import (
     DistilBertConfig,
     DistilBertForMaskedLM,
     DistilBertModel,
+    MPNetConfig,
+    MPNetForMaskedLM,
+    MPNetModel,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaModel,
@@ -50,10 +54,11 @@ FAMILIES = {
     "roberta": (RobertaConfig, RobertaForMaskedLM, RobertaModel),
     "distilbert": (DistilBertConfig, DistilBertForMaskedLM, DistilBertModel),
     "albert": (AlbertConfig, AlbertForMaskedLM, AlbertModel),
+    "mpnet": (MPNetConfig, MPNetForMaskedLM, MPNetModel),
 }
 # Keys of the model file that a family has not.
-WITHOUT = {"distilbert": ["norm_eps", "segments", "pooler"]}
-UNUSED_ROWS = {"roberta": 2}
+WITHOUT = {"distilbert": ["norm_eps", "segments", "pooler"], "mpnet": ["segments"]}
+UNUSED_ROWS = {"roberta": 2, "mpnet": 2}
 
 
 def spec(heads, activation="gelu", layers=2, head="masked_lm", d_model=16, inner=24, vocab=29, max_len=16, backbone="bert", **more):
@@ -67,7 +72,7 @@ def spec(heads, activation="gelu", layers=2, head="masked_lm", d_model=16, inner
         "inner": inner,
         "activation": activation,
         "norm": "post",
-        "norm_eps": 1e-5 if backbone == "roberta" else 1e-12,
+        "norm_eps": 1e-5 if backbone in UNUSED_ROWS else 1e-12,
         "max_len": max_len,
         "segments": 1 if backbone == "roberta" else 2,
         "head": head,
@@ -93,6 +98,8 @@ CASES = {
     "albert_masked": (spec(2, "gelu_tanh", 3, backbone="albert", d_embed=8, shared="all"), 13, [13, 8, 5]),
     "albert_groups": (spec(2, layers=4, backbone="albert", d_embed=8, shared="all", shared_layers=2), 11, [11, 6]),
     "albert_model": (spec(4, "relu", head="none", backbone="albert", d_embed=8, shared="none"), 12, [7, 12]),
+    "mpnet_masked": (spec(2, backbone="mpnet", max_len=40), 37, [37, 8]),
+    "mpnet_model": (spec(4, "relu", head="none", backbone="mpnet"), 12, [7, 12]),
 }
 
 
@@ -120,6 +127,8 @@ def config(spec):
     more = {}
     if backbone == "albert":
         more = {"embedding_size": spec["d_embed"], "num_hidden_groups": groups(spec, layers)}
+    if "segments" in spec:
+        more["type_vocab_size"] = spec["segments"]
     return kind(
         **more,
         vocab_size=spec["vocab"],
@@ -131,7 +140,6 @@ def config(spec):
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         max_position_embeddings=rows,
-        type_vocab_size=spec["segments"],
         layer_norm_eps=spec["norm_eps"],
         attn_implementation="eager",
     )

@@ -51,6 +51,7 @@ CASES = {
     # No choose: relu gives biases gradients of nothing but rounding there, and the layers are those of regress.
     "distilbert": ["classify", "regress", "span", "embed"],
     "albert": ["classify", "choose", "span", "embed"],
+    "mpnet": ["classify", "choose", "span", "embed"],
 }
 
 

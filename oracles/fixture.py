@@ -182,8 +182,9 @@ def count_encoder(spec, d, f, v):
     if spec.get("shared") == "all":
         layers //= spec.get("shared_layers", layers)
     layer = 4 * (d * d + d) + 2 * d * f + f + d + 2 * 2 * d
-    unused = 2 if spec["backbone"] == "roberta" else 0
+    unused = 2 if spec["backbone"] in ("roberta", "mpnet") else 0
+    buckets = 32 * spec["heads"] if spec["backbone"] == "mpnet" else 0
     embedding = (v + spec["max_len"] + unused + spec.get("segments", 0)) * e + 2 * e + (e * d + d if e != d else 0)
     head = d * e + 3 * e + v if spec["head"] == "masked_lm" else 0
     pooler = d * d + d if spec.get("pooler") else 0
-    return layers * layer + embedding + head + pooler
+    return layers * layer + buckets + embedding + head + pooler

@@ -53,6 +53,7 @@ static LIKE_BERT: Encoder = Encoder {
     activation: Activation::GeluTanh,
     max_len: 512,
     unused_rows: 0,
+    buckets: None,
     names: Names {
         prefix: "albert",
         layers: "encoder.albert_layer_groups",

@@ -27,6 +27,7 @@ pub(super) static BERT: Encoder = Encoder {
     activation: Activation::Gelu,
     max_len: 512,
     unused_rows: 0,
+    buckets: None,
     names: Names {
         prefix: "bert",
         layers: "encoder.layer",

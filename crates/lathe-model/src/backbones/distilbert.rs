@@ -18,6 +18,7 @@ pub(super) static DISTILBERT: Encoder = Encoder {
     activation: Activation::Gelu,
     max_len: 512,
     unused_rows: 0,
+    buckets: None,
     names: Names {
         prefix: "distilbert",
         layers: "transformer.layer",

@@ -3,7 +3,7 @@
 //! the text from its first token (the pooler), and an output layer: for masked tokens, whose weights are the embedding's,
 //! or for a task that the model was fine-tuned for.
 
-use crate::blocks::AttentionStyle;
+use crate::blocks::{AttentionStyle, Buckets};
 use crate::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
 use crate::embedding::{self, Embedding, EmbeddingStyle};
 use crate::folder::{ConfigReader, Json, json_of, uniform};
@@ -29,6 +29,8 @@ pub(super) struct Encoder {
     pub max_len: u32,
     /// Rows of the table of positions before the first token's.
     pub unused_rows: u32,
+    /// Biases of scores by distance, of one table for all layers.
+    pub buckets: Option<Buckets>,
     pub names: Names,
     pub masked: Masked,
     /// The vector of a text that models without an output layer have.
@@ -240,6 +242,9 @@ impl Encoder {
         stem.first_position = self.unused_rows as usize;
         stem.segments = frame.int("segments").map(|rows| table("token_type", rows));
         stem.norm = Some(NormParams::new(builder, &self.name("embeddings.LayerNorm"), norm_kind(frame), d, 0.0));
+        if let Some(buckets) = &self.buckets {
+            buckets.param(frame, builder);
+        }
         stem
     }
 
@@ -315,7 +320,8 @@ impl Encoder {
 
     /// Parameters of positions, and of segments and the norm of the embedding, which are so wide.
     pub fn added_params(&self, frame: &Frame, width: u64) -> (u64, u64) {
-        let positions = u64::from(frame.max_len + self.unused_rows) * width;
+        let buckets = self.buckets.map_or(0, |buckets| buckets.count * frame.heads);
+        let positions = u64::from(frame.max_len + self.unused_rows) * width + u64::from(buckets);
         (positions, u64::from(frame.int("segments").unwrap_or(0)) * width + 2 * width)
     }
 
@@ -386,7 +392,7 @@ impl BuildBackbone for Encoder {
     }
 
     fn attention(&self, _: &Frame) -> AttentionStyle {
-        AttentionStyle::dot(false)
+        AttentionStyle { buckets: self.buckets, ..AttentionStyle::dot(false) }
     }
 
     fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>> {

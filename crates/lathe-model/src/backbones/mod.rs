@@ -11,6 +11,7 @@ mod encoder;
 mod gguf;
 mod gpt2;
 mod llama;
+mod mpnet;
 mod opt;
 mod roberta;
 mod transformer_xl;
@@ -27,4 +28,5 @@ pub const BACKBONES: &[&dyn Backbone] = &[
     &roberta::ROBERTA,
     &distilbert::DISTILBERT,
     &albert::Albert,
+    &mpnet::MPNET,
 ];

@@ -31,6 +31,7 @@ pub(super) static ROBERTA: Encoder = Encoder {
     activation: Activation::Gelu,
     max_len: 512,
     unused_rows: 2,
+    buckets: None,
     names: Names {
         prefix: "roberta",
         layers: "encoder.layer",

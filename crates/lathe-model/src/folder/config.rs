@@ -12,8 +12,8 @@ use serde_json::Map;
 
 pub use serde_json::{Value as Json, json};
 
-/// The model of a `config.json`.
-pub(super) fn read(text: &[u8], registry: &Registry) -> Result<Model> {
+/// The model of a `config.json`. In a folder of sentence-transformers it is one without an output layer, whatever its class was.
+pub(super) fn read(text: &[u8], of_sentences: bool, registry: &Registry) -> Result<Model> {
     if text.len() > MAX_TEXT {
         return Err(Error::TooLong { what: "config.json" });
     }
@@ -22,11 +22,14 @@ pub(super) fn read(text: &[u8], registry: &Registry) -> Result<Model> {
         let message = message.split(" at line ").next().unwrap_or_default();
         Error::Syntax { line: error.line(), column: error.column(), message: format!("this is not JSON: {message}") }
     })?;
-    let Json::Object(config) = config else {
+    let Json::Object(mut config) = config else {
         return Err(Error::value("config.json", format!("`{config}`"), "an object"));
     };
     if let Some(own) = config.get("lathe") {
         return own_keys(own, registry)?.model(registry);
+    }
+    if of_sentences {
+        config.remove("architectures");
     }
     let kind = config.get("model_type").and_then(Json::as_str);
     let types = |backbone: &&'static dyn Backbone| build::of_backbone(*backbone).model_types();

@@ -56,6 +56,7 @@ fn par_table_a2() {
 fn whole_models() {
     assert_eq!(counts_of("gpt2_small", 1024, 0).total_params(), 124_439_808);
     assert_eq!(counts_of("roberta_base", 512, 0).total_params(), 124_697_433);
+    assert_eq!(counts_of("mpnet_base", 512, 0).total_params(), 109_486_464);
     assert_eq!(counts_of("distilbert_base", 512, 0).total_params(), 66_985_530);
     // transfo-xl-wt103, the published Large, has cutoffs and vocabulary of the same size.
     assert_eq!(printed(counts_of("transformer_xl_large", 1, 0).total_params().into(), 1e6, 0), "285");

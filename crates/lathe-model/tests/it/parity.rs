@@ -306,7 +306,7 @@ parity! {
     llama_plain llama_grouped llama_linear llama_scaled3 llama_wide_heads llama_bias llama_low_rank qwen2 qwen3;
     bert_masked bert_full bert_model bert_relu bert_tanh_left
     roberta_masked roberta_model distilbert_masked distilbert_model
-    albert_masked albert_groups albert_model
+    albert_masked albert_groups albert_model mpnet_masked mpnet_model
 }
 
 /// Parameters as counted are the parameters there are, for every kind of block and frame.

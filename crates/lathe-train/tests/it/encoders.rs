@@ -17,6 +17,7 @@ const CASES: &[&str] = &[
     "roberta_classify", "roberta_regress", "roberta_choose", "roberta_span",
     "distilbert_classify", "distilbert_regress", "distilbert_span", "distilbert_embed",
     "albert_classify", "albert_choose", "albert_span", "albert_embed",
+    "mpnet_classify", "mpnet_choose", "mpnet_span", "mpnet_embed",
 ];
 
 /// What the names of its weights begin with.
@@ -170,6 +171,23 @@ fn fine_tuned_folders_go_both_ways() {
             assert_eq!(a.data, b.data, "{case}: {}", a.name);
         }
     }
+}
+
+/// sentence-transformers reads a model without its output layer, whatever class `config.json` names.
+#[test]
+fn folders_of_sentence_transformers_are_read_as_there() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(place("mpnet_embed").join(file), dir.path().join(file)).unwrap();
+    }
+    let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
+    std::fs::write(dir.path().join("config.json"), config.replace("MPNetModel", "MPNetForMaskedLM")).unwrap();
+    assert!(folder::load(dir.path(), &REGISTRY).is_err_and(|error| error.to_string().contains("lm_head")));
+    std::fs::create_dir(dir.path().join("1_Pooling")).unwrap();
+    let pooling = r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}"#;
+    std::fs::write(dir.path().join("1_Pooling/config.json"), pooling).unwrap();
+    let network = folder::load(dir.path(), &REGISTRY).unwrap();
+    assert_eq!((network.has_head(), network.model.frame.word("pooling")), (false, Some("cls")));
 }
 
 /// An encoder gets the output layer of a task: everything below it stays, and a layer of other labels begins afresh.

@@ -104,6 +104,7 @@ fn folders_for_transformers_say_what_it_understands() {
             "backbone='albert'\nlayers='(sf)x2'\nheads=4\nshared='all'\nd_embed=16\nhead='none'\npooler=true",
             "AlbertModel",
         ),
+        ("mpnet", "backbone='mpnet'\nlayers='(sf)x2'\nheads=4", "MPNetForMaskedLM"),
         ("roberta", "backbone='roberta'\nlayers='(sf)x2'\nheads=4", "RobertaForMaskedLM"),
         (
             "distilbert",
