@@ -5,11 +5,11 @@ A fixture is one safetensors file:
   __metadata__.source    the versions that computed it
   __metadata__.segments  Transformer-XL: how many segments the tokens are cut into
   ids                    int64 [B, T]
-  mask, segments         BERT: int64 [B, T], 1 a token and 0 padding; which sentence a token belongs to
-  targets                BERT: int64 [B, T], the token to predict at a place, -100 where none is
+  mask, segments         encoders: int64 [B, T], 1 a token and 0 padding; which sentence a token belongs to, where that counts
+  targets                encoders: int64 [B, T], the token to predict at a place, -100 where none is
   logits                 [B, T, V]; Transformer-XL: log-probabilities
-  hidden, pooled         BERT: [B, T, D] after the last block; [B, D]
-  loss                   [1], mean negative log-likelihood of the next token over B * (T - 1); BERT: see bert.py
+  hidden, pooled         encoders: [B, T, D] after the last block; [B, D]
+  loss                   [1], mean negative log-likelihood of the next token over B * (T - 1); encoders: see bert.py
   weight.<name>          every parameter once, under the name transformers gives it
   grad.<name>            d loss / d weight
   adamw_losses           [10], the loss before each of ten steps
@@ -133,8 +133,10 @@ def stable(data):
 def count(spec):
     """`params.total` from the formulas in docs/costs.md."""
     d, f, v = spec["d_model"], spec["inner"], spec["vocab"]
-    if spec["backbone"] in ("llama", "bert"):
-        return {"llama": count_llama, "bert": count_bert}[spec["backbone"]](spec, d, f, v)
+    if spec["backbone"] == "llama":
+        return count_llama(spec, d, f, v)
+    if "head" in spec:
+        return count_encoder(spec, d, f, v)
     xl = spec["backbone"] == "transformer_xl"
     a = spec["heads"] * spec.get("d_head", d // spec["heads"])
     ffn, layers = re.fullmatch(r"\(s ?(.*)\)x(\d+)", spec["layers"]).groups()
@@ -174,10 +176,15 @@ def count_llama(spec, d, f, v):
     return int(spec["layers"].split(")x")[1]) * layer + d + v * d * (1 if spec["tie_embeddings"] else 2)
 
 
-def count_bert(spec, d, f, v):
-    """A LayerNorm after the sum of the three embeddings, none after the last layer."""
+def count_encoder(spec, d, f, v):
+    """A LayerNorm after the sum of the embeddings, none after the last layer."""
+    e, layers = spec.get("d_embed", d), int(spec["layers"].split(")x")[1])
+    if spec.get("shared") == "all":
+        layers //= spec.get("shared_layers", layers)
     layer = 4 * (d * d + d) + 2 * d * f + f + d + 2 * 2 * d
-    embedding = (v + spec["max_len"] + spec["segments"]) * d + 2 * d
-    head = d * d + d + 2 * d + v if spec["head"] == "masked_lm" else 0
-    pooler = d * d + d if spec["pooler"] else 0
-    return int(spec["layers"].split(")x")[1]) * layer + embedding + head + pooler
+    unused = 2 if spec["backbone"] in ("roberta", "mpnet") else 0
+    buckets = 32 * spec["heads"] if spec["backbone"] == "mpnet" else 0
+    embedding = (v + spec["max_len"] + unused + spec.get("segments", 0)) * e + 2 * e + (e * d + d if e != d else 0)
+    head = d * e + 3 * e + v if spec["head"] == "masked_lm" else 0
+    pooler = d * d + d if spec.get("pooler") else 0
+    return layers * layer + buckets + embedding + head + pooler

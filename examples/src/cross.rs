@@ -19,7 +19,7 @@ use lathe_model::linear::{Linear, Matrix};
 use lathe_model::norm;
 use lathe_model::params::{Builder, Grads};
 use lathe_model::{Graph, GraphStream, Precision};
-use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, Mask, Rows};
+use lathe_ops::attention::{self, ComposedPositions, Gradients, Inputs, KeptAs, Mask, Rows};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::linear;
@@ -356,7 +356,7 @@ impl CrossAttention {
         let (a, keys) = (self.a(), kv.len() / (2 * self.a() * pass.batch));
         let rows = |col: usize| Rows { data: &kv[col..], stride: 2 * a, batch_stride: 2 * a * keys };
         let q = Rows { data: q, stride: a, batch_stride: a * pass.len };
-        Inputs { q, k: rows(0), v: rows(a), relative: None, padding }
+        Inputs { q, k: rows(0), v: rows(a), relative: None, distances: None, padding }
     }
 
     /// Keys and values of hidden states [N, D].
@@ -429,7 +429,7 @@ impl Sublayer for CrossAttention {
         let (mut dq, mut dkv, rows) = (Buf::any(q.len()), Buf::any(kv.len()), pass.batch * keys);
         let parts = MatMut::new(&mut dkv, rows, 2 * a).split(&[rows], &[a, 2 * a]);
         let [dk, dv] = <[_; 2]>::try_from(parts).unwrap_or_else(|_| unreachable!("two parts")).map(|(.., part)| part);
-        let gradients = Gradients { dq: MatMut::new(&mut dq, pass.rows(), a), dk, dv, relative: None };
+        let gradients = Gradients { dq: MatMut::new(&mut dq, pass.rows(), a), dk, dv, relative: None, distances: None };
         let inputs = self.inputs(pass, &q, &kv, mask.as_deref().map(Vec::as_slice));
         attention::backward(&self.shape(pass, keys), &inputs, &probabilities, &dcontext, gradients);
         self.q.backward_input(pass.params, &dq, &mut dinput, true);
@@ -455,7 +455,8 @@ impl Sublayer for CrossAttention {
         let q = rows(&self.q, input, graph.len)?;
         let (k, v) = (rows(&self.kv[0], hidden, keys)?, rows(&self.kv[1], hidden, keys)?);
         let mask = m.map_or(&graph.mask, |m| &m.mask).as_deref();
-        let context = attention::composed(self.heads, self.heads, self.mask, mask, [&q, &k, &v], None)?;
+        let context =
+            attention::composed(self.heads, self.heads, self.mask, mask, [&q, &k, &v], ComposedPositions::None)?;
         self.out.composed(graph, &context.reshape(((), a))?)
     }
 

@@ -2,9 +2,9 @@
 //! norm before each block and after the last, output weights tied to the embedding.
 
 use lathe_core::model::KeyKind;
-use lathe_core::{Activation, Backbone, Defaults, Frame, Model, NormPlace, OwnKey, Result, Setting};
+use lathe_core::{Activation, Backbone, Defaults, Frame, Model, NormPlace, OwnKey, Result, Role, Setting};
 use lathe_model::blocks::AttentionStyle;
-use lathe_model::build::{BuildBackbone, FrameCost, NetworkBuilder, Style};
+use lathe_model::build::{BuildBackbone, FrameCost, NetworkBuilder, Sharing, Style};
 use lathe_model::embedding::{self, Embedding, EmbeddingStyle};
 use lathe_model::folder::{ConfigReader, Json};
 use lathe_model::head::{HeadStyle, TokenHead, Top};
@@ -69,8 +69,8 @@ impl BuildBackbone for Nope {
     }
 
     /// As in ALBERT (Lan et al., 2020).
-    fn own_layers(&self, frame: &Frame) -> Option<usize> {
-        frame.int("nope_layers").map(|layers| layers as usize)
+    fn sharing(&self, frame: &Frame, _: Role) -> Option<Sharing> {
+        frame.int("nope_layers").map(|layers| Sharing::InTurn(layers as usize))
     }
 
     fn style(&self, frame: &Frame, _: usize) -> Style {

@@ -157,7 +157,7 @@ impl Body {
     /// Makes stem and top, and by `slots` what stands between them: parameters stand in the order of the computation.
     pub fn build(frame: &Frame, builder: &mut Builder, slots: impl FnOnce(&mut Builder) -> Stack) -> Result<Self> {
         let family = build::of_backbone(frame.backbone);
-        if family.own_layers(frame).is_some() {
+        if build::shares(frame) {
             builder.share();
         }
         let stem = family.stem(frame, builder)?;
@@ -186,8 +186,9 @@ impl Body {
         self.stack.set_precision(precision);
     }
 
-    /// Calls something with every matrix of blocks, and with those of the top.
+    /// Calls something with every matrix of stem, blocks and top.
     pub fn each_matrix(&mut self, each: &mut dyn FnMut(&mut Matrix)) {
+        self.stem.matrices().into_iter().for_each(&mut *each);
         for layer in self.stack.layers_mut() {
             layer.matrices().into_iter().for_each(&mut *each);
         }
@@ -198,10 +199,12 @@ impl Body {
     pub fn pack(&mut self, params: &mut Params) {
         let mut users: HashMap<ParamId, usize> = HashMap::new();
         self.stem.reads().into_iter().for_each(|id| *users.entry(id).or_default() += 1);
+        self.stem.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
         for layer in self.stack.layers_mut() {
             layer.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
         }
         self.top.matrices().iter().for_each(|matrix| *users.entry(matrix.weight()).or_default() += 1);
+        pack(self.stem.matrices(), params, &mut users);
         self.stack.pack(params, &mut users);
         pack(self.top.matrices(), params, &mut users);
     }
@@ -210,6 +213,7 @@ impl Body {
     pub fn matrices(&mut self) -> Vec<(ParamId, Place)> {
         let mut places: Vec<(ParamId, Place)> = self.stem.tables().iter().flat_map(EmbeddingTable::matrices).collect();
         let mut add = |matrix: &Matrix| places.push((matrix.weight(), matrix.place()));
+        self.stem.matrices().iter().for_each(|matrix| add(matrix));
         for layer in self.stack.layers_mut() {
             layer.matrices().iter().for_each(|matrix| add(matrix));
         }

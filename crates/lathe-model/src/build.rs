@@ -105,6 +105,36 @@ impl Style {
 /// The deviation that most reference implementations draw weights with.
 pub const DEVIATION: f32 = 0.02;
 
+/// How layers share parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// So many have their own, and all others those of these in turn.
+    InTurn(usize),
+    /// So many in a row have the same.
+    InRow(usize),
+}
+
+impl Sharing {
+    /// Which of the layers' parameters the layer of a number has.
+    fn layer(self, number: usize) -> usize {
+        match self {
+            Self::InTurn(own) => number % own.max(1),
+            Self::InRow(layers) => number / layers.max(1),
+        }
+    }
+}
+
+/// Whether layers of a frame share any parameters.
+pub(crate) fn shares(frame: &Frame) -> bool {
+    let family = of_backbone(frame.backbone);
+    [Role::MixesTokens, Role::PerToken].into_iter().any(|role| family.sharing(frame, role).is_some())
+}
+
+/// Which of the layers' parameters a block of a role has in the layer of a number.
+pub(crate) fn own_layer(frame: &Frame, role: Role, number: usize) -> usize {
+    of_backbone(frame.backbone).sharing(frame, role).map_or(number, |sharing| sharing.layer(number))
+}
+
 /// What a frame costs besides its blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FrameCost {
@@ -114,7 +144,7 @@ pub struct FrameCost {
     pub position: u64,
     /// Parameters of the final norm.
     pub norm: u64,
-    /// FLOPs of the output: the first cluster and the rows of the others.
+    /// FLOPs of the output, the first cluster and the rows of the others, and of matrices below the blocks.
     pub output_flops: u128,
     /// FLOPs of the output with every cluster evaluated.
     pub output_full_flops: u128,
@@ -136,8 +166,8 @@ pub trait BuildBackbone: Sync {
     fn style(&self, frame: &Frame, blocks: usize) -> Style;
     /// What attention looks like.
     fn attention(&self, frame: &Frame) -> AttentionStyle;
-    /// How many layers have parameters of their own, which all others share in turn; `None`: every layer has.
-    fn own_layers(&self, _frame: &Frame) -> Option<usize> {
+    /// How layers share the parameters of their blocks of a role; `None`: every layer has its own.
+    fn sharing(&self, _frame: &Frame, _role: Role) -> Option<Sharing> {
         None
     }
     /// What stands below the blocks.
@@ -252,15 +282,15 @@ pub(crate) fn layer_numbers(model: &Model) -> Vec<usize> {
 /// For each block whether an earlier one has its parameters already: never, unless layers share them. An error where
 /// blocks that would share them differ.
 pub(crate) fn repeats(model: &Model) -> Result<Vec<bool>> {
-    let family = of_backbone(model.frame.backbone);
-    let Some(own) = family.own_layers(&model.frame) else {
+    if !shares(&model.frame) {
         return Ok(vec![false; model.blocks.len()]);
-    };
+    }
     let mut known: HashMap<(usize, Role), (Block, u32)> = HashMap::new();
     let mut repeats = Vec::new();
     for ((block, frame, _), number) in model.placed(Setting::of(model)).zip(layer_numbers(model)) {
         let here = (block.kind.resolve(block, &frame), frame.d_model);
-        let place = (number % own.max(1), block.kind.role());
+        let role = block.kind.role();
+        let place = (own_layer(&model.frame, role, number), role);
         match known.get(&place) {
             Some(earlier) if *earlier == here => repeats.push(true),
             Some((earlier, _)) => {

@@ -21,6 +21,7 @@ use lathe_core::Frame;
 use lathe_onnx::Value;
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
+use lathe_ops::dropout::Dropout;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::loss::{self, IGNORE};
 
@@ -123,24 +124,67 @@ fn gather(x: &[f32], width: usize, rows: &[usize]) -> Buf {
     out
 }
 
-/// tanh(W x + b) of the first token's hidden state.
+/// act(W x + b) of the first token's hidden state.
 pub struct Pooler {
     /// W and b.
     pub dense: Linear,
+    /// The non-linearity.
+    pub act: PoolerAct,
+    /// Whether x is dropped in training.
+    pub drops: bool,
 }
+
+/// The non-linearity of a vector of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PoolerAct {
+    Tanh,
+    Relu,
+}
+
+impl PoolerAct {
+    fn of(self, x: f32) -> f32 {
+        match self {
+            Self::Tanh => x.tanh(),
+            Self::Relu => x.max(0.0),
+        }
+    }
+
+    /// The slope where it gives `y`.
+    fn slope(self, y: f32) -> f32 {
+        match self {
+            Self::Tanh => 1.0 - y * y,
+            Self::Relu => f32::from(y > 0.0),
+        }
+    }
+}
+
+/// Salt of the dropout of first tokens.
+const FIRST: u64 = u64::MAX - 4;
 
 impl Pooler {
     /// [B, D] of hidden states [B, T, D].
-    pub fn forward(&self, params: &Params, hidden: &[f32], batch: usize) -> Buf {
+    pub fn forward(&self, params: &Params, hidden: &[f32], batch: usize, dropout: Dropout) -> Buf {
+        let first = self.first(hidden, batch, dropout);
+        let mut out = Buf::any(batch * self.dense.outputs());
+        self.dense.forward(params, &first, &mut out);
+        out.iter_mut().for_each(|x| *x = self.act.of(*x));
+        out
+    }
+
+    /// x of each sequence.
+    fn first(&self, hidden: &[f32], batch: usize, dropout: Dropout) -> Buf {
         let width = self.dense.inputs();
         let mut first = Buf::any(batch * width);
         for (to, from) in first.chunks_exact_mut(width).zip(hidden.chunks_exact(hidden.len() / batch)) {
             to.copy_from_slice(&from[..width]);
         }
-        let mut out = Buf::any(batch * self.dense.outputs());
-        self.dense.forward(params, &first, &mut out);
-        out.iter_mut().for_each(|x| *x = x.tanh());
-        out
+        self.dropout(dropout).apply(&mut first);
+        first
+    }
+
+    fn dropout(&self, dropout: Dropout) -> Dropout {
+        if self.drops { dropout.with(FIRST) } else { Dropout::NONE }
     }
 
     /// Adds the gradient of the hidden states to `dhidden`, and those of the parameters, from that of what
@@ -149,23 +193,21 @@ impl Pooler {
         &self,
         params: &Params,
         hidden: &[f32],
-        pooled: &[f32],
-        dpooled: &[f32],
+        (pooled, dpooled): (&[f32], &[f32]),
+        dropout: Dropout,
         dhidden: &mut [f32],
         grads: &mut Grads,
     ) {
         let (width, outputs) = (self.dense.inputs(), self.dense.outputs());
         let batch = pooled.len() / outputs;
-        let mut first = Buf::any(batch * width);
-        for (to, from) in first.chunks_exact_mut(width).zip(hidden.chunks_exact(hidden.len() / batch)) {
-            to.copy_from_slice(&from[..width]);
-        }
+        let mut first = self.first(hidden, batch, dropout);
         let mut dh = Buf::any(pooled.len());
-        for ((dh, y), dy) in dh.iter_mut().zip(pooled).zip(dpooled) {
-            *dh = dy * (1.0 - y * y);
+        for ((dh, &y), dy) in dh.iter_mut().zip(pooled).zip(dpooled) {
+            *dh = dy * self.act.slope(y);
         }
         self.dense.backward_params(&first, &dh, grads);
         self.dense.backward_input(params, &dh, &mut first, false);
+        self.dropout(dropout).apply(&mut first);
         for (to, from) in dhidden.chunks_exact_mut(hidden.len() / batch).zip(first.chunks_exact(width)) {
             to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         }

@@ -101,12 +101,13 @@ impl Network {
     fn build(model: Model, mut builder: Builder) -> Result<Self> {
         let family = build::of_backbone(model.frame.backbone);
         build::repeats(&model)?; // blocks that share their parameters can
-        let (names, own) = (layer_numbers(&model), family.own_layers(&model.frame));
+        let names = layer_numbers(&model);
         let mut body = Body::build(&model.frame, &mut builder, |builder| {
             let placed = model.placed(Setting::of(&model)).zip(&names).enumerate();
             let mut slots = Vec::new();
             for (index, ((block, frame, _), &number)) in placed {
-                let name = family.layer_name(&frame, own.map_or(number, |own| number % own.max(1)));
+                let own = build::own_layer(&frame, block.kind.role(), number);
+                let name = family.layer_name(&frame, own);
                 let site = Site::new(&frame, name, index, model.blocks.len());
                 slots.push(vec![Choice::build(block, &frame, &site, builder)]);
             }
@@ -249,7 +250,7 @@ impl Network {
     /// The vector of each sequence, [B, D], of such hidden states, where the model has one and blocks left a token.
     pub fn pooled(&self, hidden: &[f32], batch: usize) -> Option<Buf> {
         let pooler = self.body.top.pooler.as_ref().filter(|_| !hidden.is_empty());
-        pooler.map(|pooler| pooler.forward(&self.params, hidden, batch))
+        pooler.map(|pooler| pooler.forward(&self.params, hidden, batch, Dropout::NONE))
     }
 
     /// The numbers of a task for such hidden states, [B, N] or [B * T, N], where the model has an output layer for one.

@@ -6,9 +6,10 @@
 //! | decoder | `input_ids` | `logits` |
 //! | decoder with a cache | also `attention_mask`, `position_ids`, `past_key_values.N.key` and `.value` | also `present.N.key` and `.value` |
 //! | decoder with a memory | also `mems.N`, zeros at first | also `new_mems.N` |
-//! | encoder | `input_ids`, `attention_mask`, `token_type_ids` | `last_hidden_state`, `pooler_output`, `logits` |
+//! | encoder | `input_ids`, `attention_mask`, `token_type_ids` where there are several | `last_hidden_state`, `pooler_output`, `logits` of tokens or of a task |
 
 use crate::folder::FolderError;
+use crate::head::PoolerAct;
 use crate::network::Network;
 use crate::params::{ParamId, Params};
 use lathe_core::Model;
@@ -106,13 +107,26 @@ fn build(network: &Network, options: &OnnxOptions) -> Result<Graph, String> {
     if !frame.backbone.causal() || body.top.head.is_none() {
         pass.graph.output("last_hidden_state", &x, Kind::F32, &[batch.clone(), len.clone(), width.clone()]);
     }
+    let mut of_text = None;
     if let Some(pooler) = &body.top.pooler {
         let (place, axis) = (pass.graph.ints(&[0]), pass.graph.ints(&[1]));
         let first = pass.graph.node("Gather", &[&x, &place], &[("axis", 1.into())]); // [B, 1, D]
         let dense = pooler.dense.onnx(&mut pass, &first);
         let dense = pass.graph.node("Squeeze", &[&dense, &axis], &[]);
-        let pooled = pass.graph.node("Tanh", &[&dense], &[]);
+        let act = match pooler.act {
+            PoolerAct::Tanh => "Tanh",
+            PoolerAct::Relu => "Relu",
+        };
+        let pooled = pass.graph.node(act, &[&dense], &[]);
         pass.graph.output("pooler_output", &pooled, Kind::F32, &[batch.clone(), width]);
+        of_text = Some(pooled);
+    }
+    if let Some(task) = &body.top.task {
+        let (of_text, outputs) = (of_text.filter(|_| !task.of_tokens), task.dense.outputs().into());
+        let numbers = task.dense.onnx(&mut pass, of_text.as_ref().unwrap_or(&x));
+        let shape =
+            if task.of_tokens { vec![batch.clone(), len.clone(), outputs] } else { vec![batch.clone(), outputs] };
+        pass.graph.output("logits", &numbers, Kind::F32, &shape);
     }
     if let Some(head) = &body.top.head {
         let logits = head.onnx(&mut pass, &x).map_err(|reason| format!("its output layer {reason}"))?;
@@ -206,14 +220,16 @@ impl OnnxPass<'_> {
         self.for_runtime
     }
 
-    /// The rows [T, D] or [B, T, D] of a table of positions that tokens have.
-    pub fn position_rows(&mut self, table: &Value) -> Value {
+    /// The rows [T, D] or [B, T, D] of a table of positions that tokens have, of which the first has row `first`.
+    pub fn position_rows(&mut self, table: &Value, first: usize) -> Value {
         if self.cache {
-            let positions = self.positions();
-            return self.graph.node("Gather", &[table, &positions], &[]);
+            let (positions, first) = (self.positions(), self.graph.int(first as i64));
+            let rows = self.graph.node("Add", &[&positions, &first], &[]);
+            return self.graph.node("Gather", &[table, &rows], &[]);
         }
-        let (zero, len) = (self.graph.ints(&[0]), self.len());
-        self.graph.node("Slice", &[table, &zero, &len, &zero], &[])
+        let (axis, from, len) = (self.graph.ints(&[0]), self.graph.ints(&[first as i64]), self.len());
+        let end = self.graph.node("Add", &[&len, &from], &[]);
+        self.graph.node("Slice", &[table, &from, &end, &axis], &[])
     }
 
     /// What is added to scores [B, H, T, S], or to those of `rank` axes with more of heads: padding, and where it is

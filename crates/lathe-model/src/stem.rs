@@ -4,6 +4,7 @@
 use crate::composed::{Graph, GraphStream};
 use crate::embedding::{Embedding, EmbeddingTable};
 use crate::layer::{AsideGrads, Saved, Stream};
+use crate::linear::Matrix;
 use crate::norm::NormParams;
 use crate::onnx::OnnxPass;
 use crate::params::{Grads, ParamId, Params};
@@ -104,6 +105,10 @@ pub trait Stem: Send + Sync {
     }
     /// The tables of tokens, for an output that shares them.
     fn tables(&self) -> &[EmbeddingTable];
+    /// Its weight matrices besides the tables, to be packed.
+    fn matrices(&mut self) -> Vec<&mut Matrix> {
+        Vec::new()
+    }
     /// What its products are computed in.
     fn set_precision(&mut self, precision: Precision);
     /// Parameters that are read as they are, and must stay when others are packed.
@@ -139,6 +144,12 @@ impl TokenStem {
     }
 }
 
+/// Which text a token is of: the last that a model knows, where there are more.
+fn segment_of<'a>(input: &Input<'a>, known: usize) -> impl Fn(usize) -> usize + use<'a> {
+    let segments = input.segments;
+    move |i| segments.map_or(0, |segments| (segments[i] as usize).min(known.saturating_sub(1)))
+}
+
 impl Stem for TokenStem {
     fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved) {
         let params = pass.params;
@@ -150,8 +161,9 @@ impl Stem for TokenStem {
         }
         if let Some(segments) = self.segments {
             let table = params.get(segments);
+            let segment = segment_of(input, table.len() / width);
             for (i, row) in x.chunks_exact_mut(width).enumerate() {
-                let segment = input.segments.map_or(0, |segments| segments[i] as usize);
+                let segment = segment(i);
                 row.iter_mut().zip(&table[segment * width..]).for_each(|(x, add)| *x += add);
             }
         }
@@ -190,8 +202,9 @@ impl Stem for TokenStem {
         }
         if let Some(segments) = self.segments {
             let table = grads.add(segments);
+            let segment = segment_of(input, table.len() / width);
             for (i, row) in dx.chunks_exact(width).enumerate() {
-                let segment = input.segments.map_or(0, |segments| segments[i] as usize);
+                let segment = segment(i);
                 table[segment * width..][..width].iter_mut().zip(row).for_each(|(sum, d)| *sum += d);
             }
         }
@@ -210,8 +223,10 @@ impl Stem for TokenStem {
             x = (x + ops::composed(graph.var(positions), &places, 1.0)?)?;
         }
         if let Some(table) = self.segments {
-            let segments = input.segments.map_or_else(|| vec![0; tokens], <[u32]>::to_vec);
-            x = (x + ops::composed(graph.var(table), &segments, 1.0)?)?;
+            let table = graph.var(table);
+            let segment = segment_of(input, table.dim(0)?);
+            let segments: Vec<u32> = (0..tokens).map(|i| segment(i) as u32).collect();
+            x = (x + ops::composed(table, &segments, 1.0)?)?;
         }
         if let Some(norm) = &self.norm {
             x = norm.composed(graph, &x)?;
@@ -223,12 +238,18 @@ impl Stem for TokenStem {
         let mut x = self.embedding.onnx(pass);
         if let Some(positions) = self.positions {
             let table = pass.vector(positions);
-            let rows = pass.position_rows(&table);
+            let rows = pass.position_rows(&table, self.first_position);
             x = pass.graph.node("Add", &[&x, &rows], &[]);
         }
         if let Some(segments) = self.segments {
-            let (table, segments) = (pass.vector(segments), pass.segments());
-            let rows = pass.graph.node("Gather", &[&table, &segments], &[]);
+            let (table, several) = (pass.vector(segments), pass.params.param(segments).shape[0] > 1);
+            let rows = match several {
+                true => {
+                    let segments = pass.segments();
+                    pass.graph.node("Gather", &[&table, &segments], &[])
+                }
+                false => table, // [1, D]
+            };
             x = pass.graph.node("Add", &[&x, &rows], &[]);
         }
         Ok(match &self.norm {

@@ -61,7 +61,7 @@ impl SuperNet {
     pub fn new(frame: Frame, slots: &[Vec<Block>], seed: u64) -> Result<Self> {
         let mut builder = Builder::new(seed);
         let family = build::of_backbone(frame.backbone);
-        if family.own_layers(&frame).is_some() {
+        if build::shares(&frame) {
             return Err(Error::value("slots", "layers that share their weights", "layers with weights of their own"));
         }
         let frames = frames(&frame, slots)?;

@@ -6,6 +6,9 @@
 //! - relative (Transformer-XL): ((q + u) k^T + shift((q + v) r^T)) / sqrt(K), where row p of r stands for the
 //!   distance S - 1 - p, and the shift moves each query's row so that its own place has distance 0.
 //!
+//! Scores may have a bias by the distance between query and key, for each head its own (T5, MPNet): that of query i and key j is
+//! number T - 1 - i + j of T - 1 + S.
+//!
 //! With fewer heads of keys and values than of queries (grouped-query attention, Ainslie et al., 2023), query head h
 //! reads the head h / (heads / kv_heads) of keys and values.
 //!
@@ -19,7 +22,7 @@ mod composed;
 mod head;
 mod kept;
 
-pub use composed::composed;
+pub use composed::{ComposedPositions, composed};
 pub use kept::{KEPT_AS, Kept, KeptAs, KeptPart, KeptRows, forward_kept, forward_kept_parts};
 
 use crate::Precision;
@@ -27,7 +30,7 @@ use crate::buffer::Buf;
 use crate::dropout::Dropout;
 use crate::gemm::{Mat, MatMut};
 use crate::{flops, parallel};
-use head::{Head, HeadRelative};
+use head::{Head, Positional};
 
 /// Which keys a query sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +128,8 @@ pub struct Inputs<'a> {
     pub k: Rows<'a>,
     pub v: Rows<'a>,
     pub relative: Option<Relative<'a>>,
+    /// Biases by distance, [H, T - 1 + S].
+    pub distances: Option<&'a [f32]>,
     /// [B, S]: true where a key is a real token, false where it is padding; without it all are real.
     pub padding: Option<&'a [bool]>,
 }
@@ -170,6 +175,8 @@ pub struct Gradients<'a> {
     pub dk: MatMut<'a>,
     pub dv: MatMut<'a>,
     pub relative: Option<RelativeGradients<'a>>,
+    /// Of biases by distance, [H, T - 1 + S]: added to.
+    pub distances: Option<&'a mut [f32]>,
 }
 
 /// Gradients of r `[S, A]` (overwritten), u and v `[A]` (added to).
@@ -202,7 +209,7 @@ pub fn backward_with_maps(
     let dq = gradients.dq.split(&ends(batch, queries), &ends(kv_heads, group * d_head));
     let dk = gradients.dk.split(&ends(batch, keys), &ends(kv_heads, d_head));
     let dv = gradients.dv.split(&ends(batch, keys), &ends(kv_heads, d_head));
-    let mut positional: Vec<Option<HeadRelative>> = (0..batch * heads).map(|_| None).collect();
+    let mut positional: Vec<Positional> = (0..batch * heads).map(|_| Positional::default()).collect();
     let parts = dq.into_iter().zip(dk).zip(dv).zip(positional.chunks_mut(group)).collect();
     parallel::each(parts, |i, ((((_, _, mut dq), (_, _, mut dk)), (_, _, mut dv)), positional)| {
         for (g, positional) in positional.iter_mut().enumerate() {
@@ -220,14 +227,21 @@ pub fn backward_with_maps(
         // Sums over the batch, in its order.
         let a = heads * d_head;
         dr.fill(0.0);
-        for (i, parts) in positional.into_iter().enumerate() {
-            let parts = parts.expect("relative inputs give relative gradients");
+        for (i, parts) in positional.iter().enumerate() {
+            let parts = parts.relative.as_ref().expect("relative inputs give relative gradients");
             let cols = i % heads * d_head..(i % heads + 1) * d_head;
             for (to, from) in dr.chunks_exact_mut(a).zip(parts.dr.chunks_exact(d_head)) {
                 to[cols.clone()].iter_mut().zip(from).for_each(|(to, from)| *to += from);
             }
             du[cols.clone()].iter_mut().zip(&parts.du).for_each(|(to, from)| *to += from);
             dv[cols].iter_mut().zip(&parts.dv).for_each(|(to, from)| *to += from);
+        }
+    }
+    if let Some(ddistances) = gradients.distances {
+        let width = ddistances.len() / heads;
+        for (i, parts) in positional.iter().enumerate() {
+            let to = &mut ddistances[i % heads * width..][..width];
+            to.iter_mut().zip(&*parts.ddistances).for_each(|(to, from)| *to += from);
         }
     }
 }

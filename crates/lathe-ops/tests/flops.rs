@@ -66,6 +66,7 @@ fn attention_counts(queries: usize, keys: usize, relative: bool) {
         k: Rows { data: &k, stride: kv, batch_stride: keys * kv },
         v: Rows { data: &k, stride: kv, batch_stride: keys * kv },
         relative: relative.then_some(Relative { r: &r, u: &r[..a], v: &r[..a] }),
+        distances: None,
         padding: None,
     };
     let mut out = vec![0.0; q.len()];
@@ -82,6 +83,7 @@ fn attention_counts(queries: usize, keys: usize, relative: bool) {
         dk: MatMut::new(&mut dk, batch * keys, kv),
         dv: MatMut::new(&mut dv, batch * keys, kv),
         relative: relative.then_some(RelativeGradients { dr: &mut dr, du: &mut du, dv: &mut dbias }),
+        distances: None,
     };
     let found = count(|| attention::backward(&shape, &inputs, &probabilities, &out, gradients));
     assert_eq!(found, 2 * expected, "backward {queries} {keys} {relative}");

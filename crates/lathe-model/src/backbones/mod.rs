@@ -4,15 +4,29 @@
 //! To add a backbone, write its file and add it to [`BACKBONES`]; nothing else names it. A backbone may also live outside
 //! of this crate: `examples/` has one.
 
+mod albert;
 mod bert;
+mod distilbert;
+mod encoder;
 mod gguf;
 mod gpt2;
 mod llama;
+mod mpnet;
 mod opt;
+mod roberta;
 mod transformer_xl;
 
 use lathe_core::Backbone;
 
 /// Every backbone, in the order in which lists show them.
-pub const BACKBONES: &[&dyn Backbone] =
-    &[&transformer_xl::TransformerXl, &gpt2::GPT2, &opt::Opt, &llama::Llama, &bert::Bert];
+pub const BACKBONES: &[&dyn Backbone] = &[
+    &transformer_xl::TransformerXl,
+    &gpt2::GPT2,
+    &opt::Opt,
+    &llama::Llama,
+    &bert::BERT,
+    &roberta::ROBERTA,
+    &distilbert::DISTILBERT,
+    &albert::Albert,
+    &mpnet::MPNET,
+];

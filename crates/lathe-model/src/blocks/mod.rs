@@ -9,7 +9,7 @@ mod low_rank;
 mod moe;
 mod skip;
 
-pub use attention::{AttentionStyle, Distances, Rotary, Scores};
+pub use attention::{AttentionStyle, Buckets, Distances, Rotary, Scores};
 pub use moe::MoeStats;
 
 use crate::build;

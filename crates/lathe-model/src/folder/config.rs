@@ -12,8 +12,8 @@ use serde_json::Map;
 
 pub use serde_json::{Value as Json, json};
 
-/// The model of a `config.json`.
-pub(super) fn read(text: &[u8], registry: &Registry) -> Result<Model> {
+/// The model of a `config.json`. In a folder of sentence-transformers it is one without an output layer, whatever its class was.
+pub(super) fn read(text: &[u8], of_sentences: bool, registry: &Registry) -> Result<Model> {
     if text.len() > MAX_TEXT {
         return Err(Error::TooLong { what: "config.json" });
     }
@@ -22,11 +22,14 @@ pub(super) fn read(text: &[u8], registry: &Registry) -> Result<Model> {
         let message = message.split(" at line ").next().unwrap_or_default();
         Error::Syntax { line: error.line(), column: error.column(), message: format!("this is not JSON: {message}") }
     })?;
-    let Json::Object(config) = config else {
+    let Json::Object(mut config) = config else {
         return Err(Error::value("config.json", format!("`{config}`"), "an object"));
     };
     if let Some(own) = config.get("lathe") {
         return own_keys(own, registry)?.model(registry);
+    }
+    if of_sentences {
+        config.remove("architectures");
     }
     let kind = config.get("model_type").and_then(Json::as_str);
     let types = |backbone: &&'static dyn Backbone| build::of_backbone(*backbone).model_types();
@@ -249,21 +252,23 @@ pub fn uniform(model: &Model) -> Option<Uniform> {
     })
 }
 
+/// The value of a key of ours.
+pub fn json_of(value: &Value) -> Json {
+    match value {
+        Value::Int(n) => json!(n),
+        Value::Real(x) => json!(x),
+        Value::Flag(flag) => json!(flag),
+        Value::Word(word) => json!(word),
+        Value::Ints(list) => json!(list),
+        Value::Words(list) => json!(list),
+    }
+}
+
 /// The `config.json` of a model: with the keys of `transformers` where it has such a model.
 /// `quantised`: its weights are integers, which nothing else reads.
 pub(super) fn write(model: &Model, storage: &dyn Storage, quantised: bool) -> String {
     let spec = model.spec();
-    let own = spec.iter().map(|(name, value)| {
-        let value = match value {
-            Value::Int(n) => json!(n),
-            Value::Real(x) => json!(x),
-            Value::Flag(flag) => json!(flag),
-            Value::Word(word) => json!(word),
-            Value::Ints(list) => json!(list),
-            Value::Words(list) => json!(list),
-        };
-        (name.to_string(), value)
-    });
+    let own = spec.iter().map(|(name, value)| (name.to_string(), json_of(value)));
     let mut config = theirs(model, storage).unwrap_or_else(|| json!({"model_type": "lathe"}));
     if quantised {
         // transformers refuses methods that it does not know, rather than to take codes for weights.

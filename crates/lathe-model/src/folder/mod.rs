@@ -14,7 +14,7 @@ mod integers;
 mod tensors;
 mod weights;
 
-pub use config::{ConfigReader, Json, Uniform, json, uniform};
+pub use config::{ConfigReader, Json, Uniform, json, json_of, uniform};
 pub use gguf::{GgufForm, GgufModel, GgufOptions, GgufTensor, Order, save_gguf};
 pub use lathe_gguf::is_gguf;
 pub use tensors::{Tensor, TensorFile, Values, is_free, write_aside, write_tensors};
@@ -182,16 +182,22 @@ pub fn load_model(folder: &Path, registry: &Registry) -> Result<Model, FolderErr
     let read = std::fs::File::open(&file).and_then(|file| file.take(MAX_TEXT as u64 + 1).read_to_end(&mut text));
     match read {
         Ok(_) => {
-            let model = config::read(&text, registry).map_err(|error| FolderError::Config { file, error })?;
+            let model = config::read(&text, pooling(folder).is_file(), registry);
+            let model = model.map_err(|error| FolderError::Config { file, error })?;
             with_pooling(model, folder)
         }
         Err(error) => Err(FolderError::Io { file, error }),
     }
 }
 
+/// Where sentence-transformers says what embeddings are.
+fn pooling(folder: &Path) -> PathBuf {
+    folder.join("1_Pooling").join(CONFIG)
+}
+
 /// A model with what its embeddings are, as sentence-transformers says it in a folder of its own.
 fn with_pooling(mut model: Model, folder: &Path) -> Result<Model, FolderError> {
-    let file = folder.join("1_Pooling").join(CONFIG);
+    let file = pooling(folder);
     let Some(pooling) = model.frame.own.get_mut("pooling").filter(|_| file.is_file()) else { return Ok(model) };
     let text = std::fs::read(&file).map_err(|error| FolderError::Io { file: file.clone(), error })?;
     let config: Json = serde_json::from_slice(&text).unwrap_or_default();

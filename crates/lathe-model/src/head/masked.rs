@@ -12,7 +12,8 @@ use lathe_ops::activation::{self, Act};
 use lathe_ops::buffer::Buf;
 use lathe_ops::loss::IGNORE;
 
-/// The output layer of an encoder that was trained on masked tokens: tokens = norm(act(W x + b)). Losses are computed of
+/// The output layer of an encoder that was trained on masked tokens: tokens = norm(act(W x + b)),
+/// which may be narrower than x. Losses are computed of
 /// those rows alone that have a target.
 pub struct MaskedHead {
     /// W and b.
@@ -59,14 +60,15 @@ impl MaskedHead {
         let mut dactivated = Buf::zeros(activated.len());
         self.norm.backward(params, &activated, &stats, &dout, &mut dactivated, grads);
         let mut dh = Buf::any(h.len());
-        activation::backward(self.act, false, &h, &mut dactivated, &mut dh, width);
+        activation::backward(self.act, false, &h, &mut dactivated, &mut dh, self.dense.outputs());
         self.dense.backward_params(&x, &dh, grads);
         self.dense.backward_input(params, &dh, &mut x, false);
         (losses, Some(scatter(&x, width, rows, hidden.len())))
     }
 
     fn transform(&self, params: &Params, x: &[f32]) -> Transformed {
-        let (mut h, mut activated) = (Buf::any(x.len()), Buf::any(x.len()));
+        let len = x.len() / self.dense.inputs() * self.dense.outputs();
+        let (mut h, mut activated) = (Buf::any(len), Buf::any(len));
         self.dense.forward_act(params, x, self.act, &mut h, &mut activated);
         let (out, stats) = self.norm.forward(params, &activated);
         Transformed { h, activated, stats, out }

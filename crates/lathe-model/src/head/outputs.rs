@@ -33,7 +33,7 @@ impl Top {
         let task = self.task.as_ref()?;
         let pooled = (!task.of_tokens).then(|| {
             let pooler = self.pooler.as_ref().expect("a pooler below an output layer of texts");
-            let pooled = pooler.forward(params, hidden, batch);
+            let pooled = pooler.forward(params, hidden, batch, dropout);
             let mut dropped = pooled.clone();
             dropout.with(SALT).apply(&mut dropped);
             (pooled, dropped)
@@ -66,7 +66,7 @@ impl Top {
         task.dense.backward_input(params, dvalues, &mut dpooled, false);
         dropout.with(SALT).apply(&mut dpooled);
         let pooler = self.pooler.as_ref().expect("a pooler below an output layer of texts");
-        pooler.backward(params, hidden, pooled, &dpooled, &mut dhidden, grads);
+        pooler.backward(params, hidden, (pooled, &dpooled), dropout, &mut dhidden, grads);
         dhidden
     }
 }

@@ -50,7 +50,7 @@ pub fn least(network: &Network, scores: &[f64], count: usize) -> Result<Vec<usiz
 /// The network without some of its blocks.
 pub fn without(network: &Network, gone: &[usize]) -> Result<Network> {
     let Model { frame, blocks } = &network.model;
-    if build::of_backbone(frame.backbone).own_layers(frame).is_some() {
+    if build::shares(frame) {
         return Err(Error::value("blocks", "layers that share their weights", "layers with weights of their own"));
     }
     let slots: Vec<usize> = (0..blocks.len()).filter(|slot| !gone.contains(slot)).collect();

@@ -18,7 +18,7 @@ use lathe_core::{Error, Model, Result};
 /// The units that a knob counts, of each slot; `None` where a block has none. An error where there are none at all.
 pub fn units(network: &Network, knob: &str) -> Result<Vec<Option<Units>>> {
     let frame = &network.model.frame;
-    if build::of_backbone(frame.backbone).own_layers(frame).is_some() {
+    if build::shares(frame) {
         return Err(Error::value(knob, "layers that share their weights", "layers with weights of their own"));
     }
     let of_slot = |slot: usize| network.slot(slot).units.into_iter().find(|units| units.counted_by(knob));

@@ -251,7 +251,13 @@ fn encoders_mind_padding_and_segments() {
     let mask: Vec<bool> = (0..BATCH * LEN).map(|i| i % LEN < [LEN, LEN - 2][i / LEN]).collect();
     let segments: Vec<u32> = (0..BATCH * LEN).map(|i| (i % LEN / 3) as u32).collect();
     for &backbone in REGISTRY.backbones.iter().filter(|backbone| !backbone.causal()) {
-        for extra in ["pooler=true", "head='none'\npooler=true", "head='none'\npooler=false"] {
+        for extra in [
+            "pooler=true",
+            "head='none'\npooler=true",
+            "head='none'\npooler=false",
+            "head='classify'\nlabels=['a','b','c']",
+            "head='span'",
+        ] {
             let network = network(&model_of(backbone, "s f s2d6 f", extra), 6);
             let input = Input { mask: Some(&mask), segments: Some(&segments), ..Input::tokens(&ids, BATCH) };
             let hidden = network.hidden(&input, &mut network.init_memory(BATCH));
@@ -267,7 +273,11 @@ fn encoders_mind_padding_and_segments() {
             if let Some(pooled) = pooled {
                 close(floats(&found, "pooler_output"), &pooled, 1e-4, extra);
             }
-            assert_eq!(network.has_head(), found.contains_key("logits"), "{extra}");
+            let numbers = network.task_outputs(&hidden, BATCH);
+            assert_eq!(network.has_head() || numbers.is_some(), found.contains_key("logits"), "{extra}");
+            if let Some(numbers) = numbers {
+                close(floats(&found, "logits"), &numbers, 1e-4, extra);
+            }
             if network.has_head() {
                 close(floats(&found, "logits"), &network.outputs(&hidden), 1e-4, extra);
             }

@@ -55,6 +55,9 @@ fn par_table_a2() {
 #[test]
 fn whole_models() {
     assert_eq!(counts_of("gpt2_small", 1024, 0).total_params(), 124_439_808);
+    assert_eq!(counts_of("roberta_base", 512, 0).total_params(), 124_697_433);
+    assert_eq!(counts_of("mpnet_base", 512, 0).total_params(), 109_486_464);
+    assert_eq!(counts_of("distilbert_base", 512, 0).total_params(), 66_985_530);
     // transfo-xl-wt103, the published Large, has cutoffs and vocabulary of the same size.
     assert_eq!(printed(counts_of("transformer_xl_large", 1, 0).total_params().into(), 1e6, 0), "285");
     let opt = counts_of("opt_350m", 2048, 0);
@@ -111,6 +114,40 @@ fn design_rules_give_the_papers_stacks() {
             && design::scaled("gpt2", usize::MAX, false, &REGISTRY).is_err()
             && design::scaled("bert", 1, false, &REGISTRY).is_err()
     );
+}
+
+/// ALBERT's tables 3 and 4, in millions: what is shared, the width of the embedding, and what is printed. Where layers share
+/// nothing the paper counts no pooler.
+#[test]
+fn albert_tables_3_and_4() {
+    for (shared, width, printed_there) in [
+        ("all", 64, "10"),
+        ("all", 128, "12"),
+        ("all", 256, "16"),
+        ("all", 768, "31"),
+        ("none", 64, "87"),
+        ("none", 128, "89"),
+        ("none", 256, "93"),
+        ("none", 768, "108"),
+        ("attentions", 768, "83"),
+        ("attentions", 128, "64"),
+        ("ffns", 768, "57"),
+        ("ffns", 128, "38"),
+    ] {
+        let sizes = "d_model=768\nheads=12\nvocab=30000\nhead='none'";
+        let pooler = shared != "none";
+        let model = model(&format!(
+            "backbone='albert'\nlayers='(sf)x12'\n{sizes}\nd_embed={width}\nshared='{shared}'\npooler={pooler}"
+        ));
+        let params = count(&model, &Setting::of(&model)).total_params();
+        assert_eq!(printed(params.into(), 1e6, 0), printed_there, "{shared}, {width}: {params}");
+    }
+    // Table 1 prints 12M, 18M, 60M and 235M.
+    for (size, params) in
+        [("base", 11_683_584), ("large", 17_683_968), ("xlarge", 58_724_864), ("xxlarge", 222_595_584)]
+    {
+        assert_eq!(counts_of(&format!("albert_{size}"), 512, 0).total_params(), params, "{size}");
+    }
 }
 
 /// `s2 f1216 s4 f1280` from lists of heads and inner widths.

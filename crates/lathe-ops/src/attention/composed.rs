@@ -4,8 +4,18 @@ use super::Mask;
 use crate::loss;
 use candle_core::{D, Result, Tensor};
 
-/// [`forward`](super::forward) as a graph: [B, T, A] from q [B, T, A], k and v [B, S, A], and for relative scores r [S, A], u and v
-/// `[A]`; with fewer heads of keys and values, k and v are [B, S, kv_heads * K]. `padding`
+/// What positions have to do with scores.
+#[derive(Clone, Copy)]
+pub enum ComposedPositions<'a> {
+    /// Nothing.
+    None,
+    /// r [S, A], u and v `[A]` of relative scores.
+    Relative([&'a Tensor; 3]),
+    /// Biases by distance, [H, T - 1 + S].
+    Distances(&'a Tensor),
+}
+
+/// [`forward`](super::forward) as a graph: [B, T, A] from q [B, T, A], k and v [B, S, A]; with fewer heads of keys and values, k and v are [B, S, kv_heads * K]. `padding`
 /// is that of [`Inputs`](super::Inputs); without it, every query has to see a key.
 pub fn composed(
     heads: usize,
@@ -13,7 +23,7 @@ pub fn composed(
     mask: Mask,
     padding: Option<&[bool]>,
     [q, k, v]: [&Tensor; 3],
-    relative: Option<[&Tensor; 3]>,
+    positions: ComposedPositions<'_>,
 ) -> Result<Tensor> {
     let (batch, queries, a) = q.dims3()?;
     let keys = k.dim(1)?;
@@ -24,9 +34,9 @@ pub fn composed(
         x.reshape((x.dim(0)?, x.dim(1)?, heads, d_head))?.transpose(1, 2)?.contiguous()
     };
     let transposed = |x: &Tensor| split(x)?.t()?.contiguous();
-    let scores = match relative {
-        None => split(q)?.matmul(&transposed(k)?)?,
-        Some([r, u, v]) => {
+    let scores = match positions {
+        ComposedPositions::None | ComposedPositions::Distances(_) => split(q)?.matmul(&transposed(k)?)?,
+        ComposedPositions::Relative([r, u, v]) => {
             let content = split(&q.broadcast_add(u)?)?.matmul(&transposed(k)?)?;
             let r = transposed(&r.unsqueeze(0)?)?.broadcast_as((batch, heads, d_head, keys))?.contiguous()?;
             (content + shift(&split(&q.broadcast_add(v)?)?.matmul(&r)?)?)?
@@ -46,7 +56,12 @@ pub fn composed(
         .zip(&blind)
         .flat_map(|((b, i), &blind)| seen(b, i).map(move |seen| if seen || blind { 0.0 } else { f32::NEG_INFINITY }));
     let tensor = |x: Vec<f32>| Tensor::new(x, q.device())?.to_dtype(q.dtype())?.reshape((alike, 1, queries, ()));
-    let scores = (scores / (d_head as f64).sqrt())?.broadcast_add(&tensor(hidden.collect())?)?;
+    let mut scores = (scores / (d_head as f64).sqrt())?.broadcast_add(&tensor(hidden.collect())?)?;
+    if let ComposedPositions::Distances(distances) = positions {
+        let places: Vec<u32> = (0..queries * keys).map(|i| (queries - 1 - i / keys + i % keys) as u32).collect();
+        let biases = distances.index_select(&Tensor::new(places, q.device())?, 1)?;
+        scores = scores.broadcast_add(&biases.reshape((1, heads, queries, keys))?)?;
+    }
     let mut context = loss::composed_log_softmax(&scores)?.exp()?.matmul(&split(v)?)?;
     if padding.is_some() {
         let sighted = blind.iter().map(|&blind| if blind { 0.0 } else { 1.0 });

@@ -16,6 +16,14 @@ pub(super) struct HeadRelative {
     pub dv: Vec<f32>,
 }
 
+/// A head's part of the gradients of what positions have to do with scores.
+#[derive(Default)]
+pub(super) struct Positional {
+    pub relative: Option<HeadRelative>,
+    /// Of biases by distance; empty where there are none.
+    pub ddistances: Buf,
+}
+
 /// One head of one sequence.
 pub(super) struct Head<'a> {
     shape: Shape,
@@ -27,6 +35,8 @@ pub(super) struct Head<'a> {
     real: Option<&'a [bool]>,
     /// q + u and q + v, where scores are relative.
     biased: Option<(Buf, Buf)>,
+    /// Biases by distance.
+    distances: Option<&'a [f32]>,
     scale: f32,
     dropout: Dropout,
 }
@@ -58,6 +68,7 @@ impl<'a> Head<'a> {
                 .map(|relative| Mat::with_stride(&relative.r[h * d_head..], keys, d_head, heads * d_head)),
             real: inputs.real(shape, b),
             biased,
+            distances: inputs.distances.map(|all| &all[h * (queries - 1 + keys)..][..queries - 1 + keys]),
             scale: 1.0 / (d_head as f32).sqrt(),
             dropout: shape.dropout.with((b * heads + h) as u64),
         }
@@ -66,7 +77,8 @@ impl<'a> Head<'a> {
     /// A head of absolute scores, of queries, keys and values, that drops nothing.
     pub fn absolute(shape: &Shape, [q, k, v]: [Mat<'a>; 3]) -> Self {
         let scale = 1.0 / (shape.d_head as f32).sqrt();
-        Self { shape: *shape, q, k, v, r: None, real: None, biased: None, scale, dropout: Dropout::NONE }
+        let (dropout, shape) = (Dropout::NONE, *shape);
+        Self { shape, q, k, v, r: None, real: None, biased: None, distances: None, scale, dropout }
     }
 
     /// Blocks of queries: first, count, and one past the last key that any of them sees.
@@ -94,6 +106,7 @@ impl<'a> Head<'a> {
                 *score += dot(with_v, r.row(from + j, 0, d_head));
             }
         }
+        self.add_distances(0, from, seen);
         self.softmax(seen, from);
         let out = out.row(0, 0, d_head);
         out.fill(0.0);
@@ -119,6 +132,7 @@ impl<'a> Head<'a> {
                 let (from, to) = mask.range(keys.saturating_sub(queries) + first + i, keys);
                 row[..from].fill(0.0);
                 row[to..end].fill(0.0);
+                self.add_distances(first + i, from, &mut row[from..to]);
                 self.softmax(&mut row[from..to], from);
             }
             let weights = if self.dropout.is_none() {
@@ -137,6 +151,13 @@ impl<'a> Head<'a> {
         match self.real {
             None => softmax_row(scores, self.scale),
             Some(real) => softmax_real_row(scores, &real[from..], self.scale),
+        }
+    }
+
+    /// Adds the biases of a query's distances to its unscaled scores of the keys from `from` on.
+    fn add_distances(&self, query: usize, from: usize, scores: &mut [f32]) {
+        if let Some(distances) = self.distances {
+            add_scaled(scores, 1.0 / self.scale, &distances[self.shape.queries - 1 - query + from..]);
         }
     }
 
@@ -193,7 +214,7 @@ impl<'a> Head<'a> {
         mut dq: MatMut<'_>,
         (dk, dv): (&mut MatMut<'_>, &mut MatMut<'_>),
         mut add: bool,
-    ) -> Option<HeadRelative> {
+    ) -> Positional {
         let Shape { queries, keys, d_head, mask, .. } = self.shape;
         let mut ds = Buf::any(BLOCK * keys);
         let mut dropped = Buf::any(if self.dropout.is_none() { 0 } else { BLOCK * keys });
@@ -202,6 +223,7 @@ impl<'a> Head<'a> {
             du: vec![0.0; d_head],
             dv: vec![0.0; d_head],
         });
+        let mut ddistances = Buf::zeros(self.distances.map_or(0, <[f32]>::len));
         let mut moved = Buf::any(if self.r.is_some() { BLOCK * keys } else { 0 });
         // The last block sees every key, so what it gives is stored, unless it is added too, and the others add to it.
         for (first, count, end) in self.blocks().rev() {
@@ -228,6 +250,10 @@ impl<'a> Head<'a> {
                 }
                 // Padding has p = 0, so ds = 0.
                 softmax_backward_row(&p[i * keys + from..i * keys + to], &mut ds[from..to], self.scale);
+                if self.distances.is_some() {
+                    let place = queries - 1 - (first + i) + from;
+                    add_scaled(&mut ddistances[place..place + to - from], 1.0 / self.scale, &ds[from..to]);
+                }
             }
             let ds_mat = Mat::with_stride(&ds, count, end, keys);
             // dQ = dS K, dK += dS^T (Q + u)
@@ -264,7 +290,7 @@ impl<'a> Head<'a> {
             }
             add = true;
         }
-        relative
+        Positional { relative, ddistances }
     }
 }
 

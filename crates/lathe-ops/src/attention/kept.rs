@@ -204,7 +204,7 @@ pub fn forward_kept(shape: &Shape, q: Rows<'_>, rows: &KeptRows<'_>, out: &mut [
     let KeptRows { kept, first, values, stride, batch_stride } = *rows;
     if let Some(data) = kept.floats() {
         let of = |first: usize| Rows { data: &data[first..], stride, batch_stride };
-        let inputs = Inputs { q, k: of(first), v: of(first + values), relative: None, padding: None };
+        let inputs = Inputs { q, k: of(first), v: of(first + values), relative: None, distances: None, padding: None };
         return forward(shape, &inputs, out, None);
     }
     let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;

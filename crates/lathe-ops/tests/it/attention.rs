@@ -3,31 +3,45 @@
 use crate::{close, graph, numbers, same_bits};
 use lathe_ops::Precision;
 use lathe_ops::attention::{
-    self, Gradients, Inputs, KEPT_AS, Kept, KeptAs, KeptRows, Mask, Relative, RelativeGradients, Rows, Shape,
+    self, ComposedPositions, Gradients, Inputs, KEPT_AS, Kept, KeptAs, KeptRows, Mask, Relative, RelativeGradients,
+    Rows, Shape,
 };
 use lathe_ops::dropout::Dropout;
 use lathe_ops::gemm::MatMut;
 
-/// q, k, v, and r, u, v of relative scores.
-type Arrays = [Vec<f32>; 6];
+/// What positions have to do with scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Positions {
+    Nothing,
+    Relative,
+    Distances,
+}
+use Positions::{Distances, Nothing};
+
+const POSITIONS: [Positions; 3] = [Nothing, Positions::Relative, Distances];
+
+/// q, k, v, r, u, v of relative scores, and biases by distance.
+type Arrays = [Vec<f32>; 7];
 
 fn arrays(shape: &Shape) -> Arrays {
     let a = shape.heads * shape.d_head;
     let (queries, keys) = (shape.batch * shape.queries * a, shape.batch * shape.keys * shape.kv_heads * shape.d_head);
     let numbers = |len: usize, seed: u64| numbers(len, seed).iter().map(|x| 2.0 * x).collect();
-    [numbers(queries, 1), numbers(keys, 2), numbers(keys, 3), numbers(shape.keys * a, 4), numbers(a, 5), numbers(a, 6)]
+    let distances = numbers(shape.heads * (shape.queries - 1 + shape.keys), 8);
+    let [q, k, v, r] = [(queries, 1), (keys, 2), (keys, 3), (shape.keys * a, 4)].map(|(len, seed)| numbers(len, seed));
+    [q, k, v, r, numbers(a, 5), numbers(a, 6), distances]
 }
 
 /// The output and all gradients.
-fn fused(shape: &Shape, arrays: &Arrays, relative: bool, dout: &[f32]) -> Vec<Vec<f32>> {
-    padded(shape, arrays, relative, None, dout)
+fn fused(shape: &Shape, arrays: &Arrays, positions: Positions, dout: &[f32]) -> Vec<Vec<f32>> {
+    padded(shape, arrays, positions, None, dout)
 }
 
 /// As [`fused`], where some keys are padding.
 fn padded(
     shape: &Shape,
-    [q, k, v, r, u, bias]: &Arrays,
-    relative: bool,
+    [q, k, v, r, u, bias, by_distance]: &Arrays,
+    positions: Positions,
     padding: Option<&[bool]>,
     dout: &[f32],
 ) -> Vec<Vec<f32>> {
@@ -36,8 +50,10 @@ fn padded(
     fn rows(data: &[f32], stride: usize, len: usize) -> Rows<'_> {
         Rows { data, stride, batch_stride: stride * len }
     }
-    let relative = relative.then_some(Relative { r, u, v: bias });
-    let inputs = Inputs { q: rows(q, a, queries), k: rows(k, kv, keys), v: rows(v, kv, keys), relative, padding };
+    let relative = (positions == Positions::Relative).then_some(Relative { r, u, v: bias });
+    let distances = (positions == Distances).then_some(&by_distance[..]);
+    let inputs =
+        Inputs { q: rows(q, a, queries), k: rows(k, kv, keys), v: rows(v, kv, keys), relative, distances, padding };
     let mut out = vec![0.0; q.len()];
     let mut probabilities = vec![f32::NAN; batch * heads * queries * keys];
     attention::forward(shape, &inputs, &mut out, Some(&mut probabilities));
@@ -45,27 +61,47 @@ fn padded(
     attention::forward(shape, &inputs, &mut without, None);
     assert_eq!(out, without, "kept probabilities change nothing");
 
-    let mut gradients = [q, k, v, r, u, bias].map(|x| vec![0.0; x.len()]);
-    let [dq, dk, dv, dr, du, dbias] = &mut gradients;
+    let mut gradients = [q, k, v, r, u, bias, by_distance].map(|x| vec![0.0; x.len()]);
+    let [dq, dk, dv, dr, du, dbias, ddistances] = &mut gradients;
     let to = Gradients {
         dq: MatMut::new(dq, batch * queries, a),
         dk: MatMut::new(dk, batch * keys, kv),
         dv: MatMut::new(dv, batch * keys, kv),
         relative: relative.is_some().then_some(RelativeGradients { dr, du, dv: dbias }),
+        distances: distances.map(|_| &mut ddistances[..]),
     };
     attention::backward(shape, &inputs, &probabilities, dout, to);
     [vec![out], gradients.to_vec()].concat()
 }
 
-fn composed(shape: &Shape, arrays: &Arrays, relative: bool, padding: Option<&[bool]>, dout: &[f32]) -> Vec<Vec<f32>> {
+fn composed(
+    shape: &Shape,
+    arrays: &Arrays,
+    positions: Positions,
+    padding: Option<&[bool]>,
+    dout: &[f32],
+) -> Vec<Vec<f32>> {
     let Shape { batch, queries, keys, heads, kv_heads, d_head, mask, .. } = *shape;
     let a = heads * d_head;
-    let [q, k, v, r, u, bias] = arrays;
-    let (queries, keys_shape, one) = ([batch, queries, a], [batch, keys, kv_heads * d_head], [a]);
-    let inputs: [(&[f32], &[usize]); 6] =
-        [(q, &queries), (k, &keys_shape), (v, &keys_shape), (r, &[keys, a]), (u, &one), (bias, &one)];
-    let (out, gradients) = graph(inputs, dout, |[q, k, v, r, u, bias]| {
-        attention::composed(heads, kv_heads, mask, padding, [q, k, v], relative.then_some([r, u, bias]))
+    let [q, k, v, r, u, bias, distances] = arrays;
+    let (of_distances, one) = ([heads, queries - 1 + keys], [a]);
+    let (queries, keys_shape) = ([batch, queries, a], [batch, keys, kv_heads * d_head]);
+    let inputs: [(&[f32], &[usize]); 7] = [
+        (q, &queries),
+        (k, &keys_shape),
+        (v, &keys_shape),
+        (r, &[keys, a]),
+        (u, &one),
+        (bias, &one),
+        (distances, &of_distances),
+    ];
+    let (out, gradients) = graph(inputs, dout, |[q, k, v, r, u, bias, distances]| {
+        let positions = match positions {
+            Nothing => ComposedPositions::None,
+            Positions::Relative => ComposedPositions::Relative([r, u, bias]),
+            Distances => ComposedPositions::Distances(distances),
+        };
+        attention::composed(heads, kv_heads, mask, padding, [q, k, v], positions)
     });
     [vec![out], gradients.to_vec()].concat()
 }
@@ -76,15 +112,15 @@ fn shape(batch: usize, queries: usize, keys: usize, heads: usize, d_head: usize,
 }
 
 /// Fused in f32 and in bf16 against composed.
-fn check(shape: &Shape, relative: bool, padding: Option<&[bool]>) {
+fn check(shape: &Shape, positions: Positions, padding: Option<&[bool]>) {
     let arrays = arrays(shape);
     let dout = numbers(arrays[0].len(), 7);
-    let expected = composed(shape, &arrays, relative, padding, &dout);
+    let expected = composed(shape, &arrays, positions, padding, &dout);
     // bf16 rounds scores of up to 4 K / sqrt(K) and what follows from them.
     for (precision, tolerance) in [(Precision::F32, 1e-5), (Precision::Bf16, 0.03)] {
-        let found = padded(&Shape { precision, ..*shape }, &arrays, relative, padding, &dout);
+        let found = padded(&Shape { precision, ..*shape }, &arrays, positions, padding, &dout);
         for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            close(&format!("{precision} {shape:?} {relative} {i}"), found, expected, tolerance);
+            close(&format!("{precision} {shape:?} {positions:?} {i}"), found, expected, tolerance);
         }
     }
 }
@@ -104,8 +140,8 @@ fn fused_is_composed() {
     ];
     for (batch, queries, keys, heads, d_head) in sizes {
         for mask in [Mask::Full, Mask::Causal, Mask::Window(1), Mask::Window(5), Mask::Window(70)] {
-            for relative in [false, true] {
-                check(&shape(batch, queries, keys, heads, d_head, mask), relative, None);
+            for positions in POSITIONS {
+                check(&shape(batch, queries, keys, heads, d_head, mask), positions, None);
             }
         }
     }
@@ -124,8 +160,8 @@ fn shared_keys_are_composed() {
     ];
     for (batch, queries, keys, (heads, kv_heads), d_head) in sizes {
         for mask in [Mask::Full, Mask::Causal, Mask::Window(5)] {
-            for relative in [false, true] {
-                check(&Shape { kv_heads, ..shape(batch, queries, keys, heads, d_head, mask) }, relative, None);
+            for positions in POSITIONS {
+                check(&Shape { kv_heads, ..shape(batch, queries, keys, heads, d_head, mask) }, positions, None);
             }
         }
     }
@@ -136,7 +172,7 @@ fn shared_keys_are_composed() {
 fn more_queries_than_keys() {
     for (batch, queries, keys, heads, d_head) in [(2, 6, 5, 2, 4), (1, 130, 65, 2, 17), (2, 70, 1, 1, 3)] {
         for padding in paddings(batch, keys).into_iter().map(Some).chain([None]) {
-            check(&shape(batch, queries, keys, heads, d_head, Mask::Full), false, padding.as_deref());
+            check(&shape(batch, queries, keys, heads, d_head, Mask::Full), Nothing, padding.as_deref());
         }
     }
 }
@@ -151,7 +187,8 @@ fn shared_keys_are_copies() {
     let mut copied = shared.clone();
     [copied[1], copied[2]] = [copies(&shared[1]), copies(&shared[2])];
     let dout = numbers(shared[0].len(), 7);
-    let (found, expected) = (fused(&few, &shared, true, &dout), fused(&many, &copied, true, &dout));
+    let (found, expected) =
+        (fused(&few, &shared, Positions::Relative, &dout), fused(&many, &copied, Positions::Relative, &dout));
     for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
         if let 2 | 3 = i {
             let sum = |heads: &[f32]| -> Vec<f32> { (0..5).map(|c| heads.iter().skip(c).step_by(5).sum()).collect() };
@@ -188,9 +225,11 @@ fn padding_is_composed() {
     ];
     for (batch, queries, keys, (heads, kv_heads), d_head) in sizes {
         for mask in [Mask::Full, Mask::Causal, Mask::Window(5), Mask::Window(70)] {
-            for (relative, padding) in paddings(batch, keys).into_iter().flat_map(|p| [(false, p.clone()), (true, p)]) {
+            for (positions, padding) in
+                paddings(batch, keys).into_iter().flat_map(|p| POSITIONS.map(|positions| (positions, p.clone())))
+            {
                 let shape = Shape { kv_heads, ..shape(batch, queries, keys, heads, d_head, mask) };
-                check(&shape, relative, Some(&padding));
+                check(&shape, positions, Some(&padding));
             }
         }
     }
@@ -200,12 +239,14 @@ fn padding_is_composed() {
 #[test]
 fn padding_does_not_matter() {
     for (queries, keys) in [(1, 65), (3, 3), (70, 70), (70, 193)] {
-        for (mask, relative) in [(Mask::Full, false), (Mask::Causal, true), (Mask::Window(20), false)] {
+        for (mask, positions) in
+            [(Mask::Full, Distances), (Mask::Causal, Positions::Relative), (Mask::Window(20), Nothing)]
+        {
             for padding in paddings(2, keys) {
                 let shape = Shape { kv_heads: 1, ..shape(2, queries, keys, 2, 5, mask) };
                 let arrays = arrays(&shape);
                 let dout = numbers(arrays[0].len(), 7);
-                let found = padded(&shape, &arrays, relative, Some(&padding), &dout);
+                let found = padded(&shape, &arrays, positions, Some(&padding), &dout);
                 assert!(found.iter().flatten().all(|x| x.is_finite()));
                 let mut other = arrays.clone();
                 for (array, factor) in [(1, -1e4), (2, 1e6)] {
@@ -216,7 +257,7 @@ fn padding_does_not_matter() {
                         }
                     }
                 }
-                assert_eq!(found, padded(&shape, &other, relative, Some(&padding), &dout));
+                assert_eq!(found, padded(&shape, &other, positions, Some(&padding), &dout));
                 let blind = |row: usize| {
                     let (b, place) = (row / queries, keys - queries + row % queries);
                     !(0..keys).any(|j| {
@@ -245,22 +286,22 @@ fn no_padding_is_no_padding() {
         let shape = shape(2, queries, 130, 2, 17, Mask::Causal);
         let arrays = arrays(&shape);
         let dout = numbers(arrays[0].len(), 7);
-        let found = padded(&shape, &arrays, false, Some(&[true; 2 * 130]), &dout);
-        assert_eq!(found, fused(&shape, &arrays, false, &dout));
+        let found = padded(&shape, &arrays, Nothing, Some(&[true; 2 * 130]), &dout);
+        assert_eq!(found, fused(&shape, &arrays, Nothing, &dout));
     }
 }
 
 #[test]
 fn same_on_any_number_of_threads() {
-    for (relative, precision) in [false, true].into_iter().flat_map(|r| [(r, Precision::F32), (r, Precision::Bf16)]) {
+    for (positions, precision) in POSITIONS.into_iter().flat_map(|p| [(p, Precision::F32), (p, Precision::Bf16)]) {
         let dropout = Dropout { probability: 0.1, key: 3 };
         let shape = Shape { dropout, precision, ..shape(3, 65, 193, 3, 17, Mask::Causal) };
         for shape in [shape, Shape { kv_heads: 1, ..shape }] {
             let arrays = arrays(&shape);
             let dout = numbers(arrays[0].len(), 7);
-            same_bits("attention", || fused(&shape, &arrays, relative, &dout));
+            same_bits("attention", || fused(&shape, &arrays, positions, &dout));
             let padding = &paddings(3, 193)[1];
-            same_bits("padded attention", || padded(&shape, &arrays, relative, Some(padding), &dout));
+            same_bits("padded attention", || padded(&shape, &arrays, positions, Some(padding), &dout));
         }
     }
 }
@@ -284,13 +325,13 @@ fn maps_have_gradients() {
             lathe_ops::loss::composed_log_softmax(&((q.matmul(&k.t()?)? / 2.0)? + hidden)?)?.exp()
         });
         let rows = |data| Rows { data, stride: 4, batch_stride: 20 };
-        let inputs = Inputs { q: rows(&q), k: rows(&k), v: rows(&v), relative: None, padding: None };
+        let inputs = Inputs { q: rows(&q), k: rows(&k), v: rows(&v), relative: None, distances: None, padding: None };
         let (mut out, mut probabilities) = (vec![0.0; 20], vec![0.0; 25]);
         attention::forward(&shape, &inputs, &mut out, Some(&mut probabilities));
         close("probabilities", &probabilities, &expected, 1e-5);
         let mut gradients = [vec![0.0; 20], vec![0.0; 20], vec![0.0; 20]];
         let [to_q, to_k, to_v] = gradients.each_mut().map(|gradient| MatMut::new(gradient, 5, 4));
-        let to = Gradients { dq: to_q, dk: to_k, dv: to_v, relative: None };
+        let to = Gradients { dq: to_q, dk: to_k, dv: to_v, relative: None, distances: None };
         attention::backward_with_maps(&shape, &inputs, (&probabilities, Some(&maps)), &[0.0; 20], to);
         close(&format!("{mask:?} queries"), &gradients[0], &dq, 1e-5);
         close(&format!("{mask:?} keys"), &gradients[1], &dk, 1e-5);
@@ -347,7 +388,7 @@ fn kept_keys_and_values_are_rounded() {
             let q = numbers(batch * queries * heads * d_head, 9);
             let q = Rows { data: &q, stride: heads * d_head, batch_stride: queries * heads * d_head };
             let rows = |first: usize| Rows { data: &rounded[first..], stride: 2 * g, batch_stride: keys * 2 * g };
-            let inputs = Inputs { q, k: rows(0), v: rows(g), relative: None, padding: None };
+            let inputs = Inputs { q, k: rows(0), v: rows(g), relative: None, distances: None, padding: None };
             let mut expected = vec![0.0; batch * queries * heads * d_head];
             attention::forward(&shape, &inputs, &mut expected, None);
             for (kept, first) in [(&kept, 3 * 2 * g), (&moved, 0)] {

@@ -14,7 +14,25 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-const CASES: [&str; 5] = ["classify", "regress", "choose", "span", "embed"];
+/// Of other families than BERT: `roberta_classify`.
+#[rustfmt::skip]
+const CASES: &[&str] = &[
+    "classify", "regress", "choose", "span", "embed",
+    "roberta_classify", "roberta_regress", "roberta_choose", "roberta_span",
+    "distilbert_classify", "distilbert_regress", "distilbert_span", "distilbert_embed",
+    "albert_classify", "albert_choose", "albert_span", "albert_embed",
+    "mpnet_classify", "mpnet_choose", "mpnet_span", "mpnet_embed",
+];
+
+/// What the names of its weights begin with.
+fn prefix(case: &str) -> &str {
+    case.rsplit_once('_').map_or("bert", |(family, _)| family)
+}
+
+/// What a case is trained for.
+fn task_of(case: &str) -> &str {
+    case.rsplit('_').next().unwrap()
+}
 
 fn place(case: &str) -> PathBuf {
     PathBuf::from(format!("{}/tests/it/fixtures/encoders/{case}", env!("CARGO_MANIFEST_DIR")))
@@ -24,7 +42,7 @@ struct Fixture {
     floats: HashMap<String, Vec<f32>>,
     ids: Vec<u32>,
     mask: Vec<bool>,
-    segments: Vec<u32>,
+    segments: Option<Vec<u32>>,
     /// [B, T], as a task has them.
     targets: Vec<u32>,
     batch: usize,
@@ -44,7 +62,7 @@ impl Fixture {
                 floats.insert(name.to_string(), values.collect::<Vec<f32>>());
             }
         }
-        let wanted: Vec<u32> = match case {
+        let wanted: Vec<u32> = match task_of(case) {
             "regress" | "embed" => floats["targets"].iter().map(|value| value.to_bits()).collect(),
             "span" => ints["targets"].chunks_exact(2).map(|pair| pair[0] << 16 | pair[1]).collect(),
             _ => ints["targets"].clone(),
@@ -54,11 +72,11 @@ impl Fixture {
         let mut targets = vec![IGNORE; batch * len];
         wanted.iter().enumerate().for_each(|(i, &target)| targets[i * rows * len] = target);
         let mask = ints["mask"].iter().map(|&real| real == 1).collect();
-        Self { floats, ids: ints["ids"].clone(), mask, segments: ints["segments"].clone(), targets, batch }
+        Self { floats, ids: ints.remove("ids").unwrap(), mask, segments: ints.remove("segments"), targets, batch }
     }
 
     fn input(&self) -> Input<'_> {
-        Input { mask: Some(&self.mask), segments: Some(&self.segments), ..Input::tokens(&self.ids, self.batch) }
+        Input { mask: Some(&self.mask), segments: self.segments.as_deref(), ..Input::tokens(&self.ids, self.batch) }
     }
 
     /// The mean loss, and its gradients.
@@ -82,11 +100,12 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn fine_tuning_goes_as_in_transformers() {
-    for case in CASES {
+    for &case in CASES {
         let fixture = Fixture::read(case);
         let mut network = folder::load(&place(case), &REGISTRY).unwrap();
-        let task = tasks::find(if case == "embed" { case } else { "" }, &network.model).unwrap();
-        assert_eq!(task.key(), case, "what a folder is for");
+        let name = task_of(case);
+        let task = tasks::find(if name == "embed" { name } else { "" }, &network.model).unwrap();
+        assert_eq!(task.key(), name, "{case}: what a folder is for");
         let rows = Sequences::new(fixture.input(), &fixture.targets);
         let hidden = network.hidden(&fixture.input(), &mut network.init_memory(fixture.batch));
         let values = task.of_examples().unwrap().numbers(&network, &rows, &hidden).unwrap();
@@ -97,8 +116,9 @@ fn fine_tuning_goes_as_in_transformers() {
         assert!((loss - fixture.floats["loss"][0]).abs() < 1e-4 * loss, "{case}: loss {loss}");
         let mut reached = 0;
         for (param, grad) in network.params().iter().zip(grads.finish()) {
-            // BertModel saves its names without a prefix.
-            let name = param.name.strip_prefix("bert.").filter(|_| case == "embed").unwrap_or(&param.name);
+            // A model without an output layer saves its names without a prefix.
+            let bare = param.name.split_once('.').map(|(_, name)| name).filter(|_| name == "embed");
+            let name = bare.unwrap_or(&param.name);
             match fixture.floats.get(&format!("grad.{name}")) {
                 Some(expected) => {
                     let apart = difference(grad, expected);
@@ -122,7 +142,7 @@ fn fine_tuning_goes_as_in_transformers() {
 
 #[test]
 fn fine_tuned_folders_go_both_ways() {
-    for case in CASES {
+    for &case in CASES {
         let network = folder::load(&place(case), &REGISTRY).unwrap();
         let dir = tempfile::tempdir().unwrap();
         folder::save_for_transformers(&network, dir.path()).unwrap();
@@ -134,7 +154,7 @@ fn fine_tuned_folders_go_both_ways() {
             assert_eq!(theirs[key], ours[key], "{case}: {key}");
         }
         // These stand for themselves where a model has the usual two labels.
-        for key in ["id2label", "label2id"].iter().filter(|_| ["classify", "regress"].contains(&case)) {
+        for key in ["id2label", "label2id"].iter().filter(|_| ["classify", "regress"].contains(&task_of(case))) {
             assert_eq!(theirs[*key], ours[*key], "{case}: {key}");
         }
         let names = |path: PathBuf| -> Vec<String> {
@@ -143,7 +163,7 @@ fn fine_tuned_folders_go_both_ways() {
                 .unwrap()
                 .names()
                 .into_iter()
-                .map(|name| name.replace("bert.", ""))
+                .map(|name| name.strip_prefix(&format!("{}.", prefix(case))).unwrap_or(name).to_string())
                 .collect();
             names.sort();
             names
@@ -155,6 +175,23 @@ fn fine_tuned_folders_go_both_ways() {
             assert_eq!(a.data, b.data, "{case}: {}", a.name);
         }
     }
+}
+
+/// sentence-transformers reads a model without its output layer, whatever class `config.json` names.
+#[test]
+fn folders_of_sentence_transformers_are_read_as_there() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(place("mpnet_embed").join(file), dir.path().join(file)).unwrap();
+    }
+    let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
+    std::fs::write(dir.path().join("config.json"), config.replace("MPNetModel", "MPNetForMaskedLM")).unwrap();
+    assert!(folder::load(dir.path(), &REGISTRY).is_err_and(|error| error.to_string().contains("lm_head")));
+    std::fs::create_dir(dir.path().join("1_Pooling")).unwrap();
+    let pooling = r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}"#;
+    std::fs::write(dir.path().join("1_Pooling/config.json"), pooling).unwrap();
+    let network = folder::load(dir.path(), &REGISTRY).unwrap();
+    assert_eq!((network.has_head(), network.model.frame.word("pooling")), (false, Some("cls")));
 }
 
 /// An encoder gets the output layer of a task: everything below it stays, and a layer of other labels begins afresh.

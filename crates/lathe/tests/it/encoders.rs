@@ -1,6 +1,7 @@
 //! Encoders that are fine-tuned, judged and asked, through the program.
 
 use crate::{command, fails, json, text};
+use lathe_model::REGISTRY;
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -25,8 +26,14 @@ impl Folder {
 
     /// An encoder without an output layer for a task.
     fn encoder(&self) -> String {
-        let out = self.path("encoder");
-        let model = "--backbone bert --layers (sf)x2 --d-model 16 --heads 2 --inner 32 --max-len 48 --task masked_lm";
+        self.encoder_of("bert")
+    }
+
+    /// The same of a family.
+    fn encoder_of(&self, backbone: &str) -> String {
+        let out = self.path(backbone);
+        let sizes = "--layers (sf)x2 --d-model 16 --heads 2 --inner 32 --max-len 48 --task masked_lm";
+        let model = format!("--backbone {backbone} {sizes}");
         let flags = format!("train --data builtin:0.02 --steps 5 --batch 4 --eval-every 100 --out {out} {model}");
         json(&words(&flags));
         out
@@ -58,6 +65,24 @@ fn number(value: &Value) -> f64 {
 
 fn files(folder: &str) -> Vec<u8> {
     std::fs::read(Path::new(folder).join("model.safetensors")).expect("weights")
+}
+
+#[test]
+fn every_family_of_encoders_is_fine_tuned() {
+    let folder = Folder::new();
+    let data = folder.sentences();
+    for backbone in REGISTRY.backbones.iter().filter(|backbone| !backbone.causal()) {
+        let (encoder, out) = (folder.encoder_of(backbone.key()), folder.path(&format!("{}_out", backbone.key())));
+        let run =
+            format!("train --init {encoder} --task classify --data {data} --epochs 25 --batch 8 --lr 0.01 --seq 32");
+        json(&words(&format!("{run} --out {out}")));
+        assert_eq!(number(&json(&["eval", &out, "--data", &data])["accuracy"]), 1.0, "{backbone:?}");
+        let all = json(&["predict", &out, "--data", &data]);
+        assert_eq!(all["predictions"].as_array().expect("a list").len(), 80, "{backbone:?}");
+        json(&["bench", &out, "--seq", "8", "--seconds", "0.01"]);
+        let embedded = json(&["predict", &encoder, "--task", "embed", "--data", &data]);
+        assert_eq!(embedded["predictions"].as_array().expect("a list").len(), 80, "{backbone:?}");
+    }
 }
 
 #[test]

@@ -99,6 +99,18 @@ fn folders_for_transformers_say_what_it_understands() {
         ("gpt2", "backbone='gpt2'\nlayers='(sf)x2'\nheads=4", "GPT2LMHeadModel"),
         ("llama", "backbone='llama'\nheads=4\nkv_heads=2\nlayers='(sf)x2'", "LlamaForCausalLM"),
         ("bert", "backbone='bert'\nlayers='(sf)x2'\nheads=4", "BertForMaskedLM"),
+        (
+            "albert",
+            "backbone='albert'\nlayers='(sf)x2'\nheads=4\nshared='all'\nd_embed=16\nhead='none'\npooler=true",
+            "AlbertModel",
+        ),
+        ("mpnet", "backbone='mpnet'\nlayers='(sf)x2'\nheads=4", "MPNetForMaskedLM"),
+        ("roberta", "backbone='roberta'\nlayers='(sf)x2'\nheads=4", "RobertaForMaskedLM"),
+        (
+            "distilbert",
+            "backbone='distilbert'\nlayers='(sf)x2'\nheads=4\nhead='span'",
+            "DistilBertForQuestionAnswering",
+        ),
     ] {
         let given = saved(dir.path(), name, toml);
         let out = format!("{given}-hf");
@@ -130,6 +142,7 @@ fn what_others_cannot_say_is_refused() {
         ("g", "backbone='bert'\nheads=4\nlayers='sf'", "gguf", "no architecture for backbone bert"),
         ("h", "backbone='llama'\nheads=4\nlayers='sf s2d16f'", "hf", "equal layers"),
         ("i", "backbone='transformer_xl'\nheads=4\nlayers='sf m4k2'\ntgt_len=16", "hf", "no block `moe`"),
+        ("j", "backbone='albert'\nheads=4\nlayers='(sf)x2'\nd_embed=16\nshared='ffns'", "hf", "other settings alone"),
     ] {
         let given = saved(dir.path(), name, toml);
         let (code, error) = fails(&["export", &given, "--format", format, "--out", &out]);

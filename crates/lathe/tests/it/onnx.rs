@@ -29,6 +29,11 @@ const STACKS: &[(&str, &str)] = &[
     ("opt", "backbone='opt'\nlayers='(sf)x2'\nheads=4"),
     ("llama", "backbone='llama'\nlayers='(sf)x2'\nheads=4\nkv_heads=2\ninner=96"),
     ("bert", "backbone='bert'\nlayers='(sf)x2'\nheads=4\npooler=true"),
+    ("opt_reference", "backbone='opt'\nlayers='(sf)x2'\nheads=4\nreference=true"),
+    ("roberta", "backbone='roberta'\nlayers='(sf)x2'\nheads=4"),
+    ("distilbert", "backbone='distilbert'\nlayers='(sf)x2'\nheads=4\nhead='classify'\nlabels=['a', 'b']"),
+    ("albert", "backbone='albert'\nlayers='(sf)x2'\nheads=4\nd_embed=16\nshared='attentions'"),
+    ("mpnet", "backbone='mpnet'\nlayers='sf s2f'\nheads=4"),
     ("transformer_xl", "backbone='transformer_xl'\nlayers='(sf)x2'\nheads=4\nmem_len=16\nvocab=256"),
     ("hetero", "backbone='llama'\nlayers='s4d16g2 f96 - f40 low_rank{inner=48,rank=8} s2d16g1 m4k2i32'\nheads=4"),
 ];
@@ -57,7 +62,7 @@ fn every_family_computes_the_same_in_every_storage() {
         let (inputs, outputs) = ports(&model);
         assert_eq!(inputs[0], "input_ids");
         assert!(outputs.contains(&"logits"), "{name}: {outputs:?}");
-        assert_eq!(outputs.contains(&"pooler_output"), *name == "bert");
+        assert_eq!(outputs.contains(&"pooler_output"), ["bert", "distilbert"].contains(name));
         assert_eq!(inputs.contains(&"mems.1"), *name == "transformer_xl");
         let (found, _) = export(&given, &["--type", "f16"]);
         assert!((1e-7..1e-2).contains(&max_abs(&found)), "{name}: {found}");
@@ -80,7 +85,7 @@ fn a_cache_is_there_where_it_is_wanted() {
     let dir = tempfile::tempdir().unwrap();
     for (name, toml) in STACKS {
         let given = stack(dir.path(), name, toml);
-        if ["bert", "transformer_xl"].contains(name) {
+        if ["bert", "roberta", "distilbert", "albert", "mpnet", "transformer_xl"].contains(name) {
             let out = format!("{given}-refused");
             let (code, error) = fails(&["export", &given, "--format", "onnx", "--cache", "--out", &out]);
             assert!(code == 2 && error.contains("no cache of keys and values"), "{error}");

@@ -4,21 +4,21 @@
 
 mod onnx;
 
-use super::{Heads, ROLE, Rotary};
+use super::{Buckets, Heads, ROLE, Rotary};
 use crate::build::Site;
 use crate::composed::Graph;
 use crate::layer::{Cache, CacheKind, Layer, LayerState, Pass, Saved, Slice, Sublayer, Units};
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::onnx::OnnxPass;
-use crate::params::{Builder, Grads};
+use crate::params::{Builder, Grads, ParamId, Params};
 use crate::ragged::PartPlace;
 use crate::taps::AttentionMap;
 use candle_core::Tensor;
 use lathe_core::Frame;
 use lathe_onnx::Value;
 use lathe_ops::Precision;
-use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, KeptPart, Mask, Rows, Shape};
+use lathe_ops::attention::{self, ComposedPositions, Gradients, Inputs, KeptAs, KeptPart, Mask, Rows, Shape};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::rope::Rope;
@@ -54,6 +54,7 @@ pub(super) fn build(
         qkv,
         out,
         head_norms,
+        buckets: style.buckets.map(|buckets| (buckets, buckets.param(frame, builder))),
         rope: rotary.map(|rotary| Rope::new(d_head, rotary.theta, rotary.scaling)),
         heads: sizes.heads as usize,
         kv_heads: sizes.kv_heads as usize,
@@ -73,6 +74,8 @@ struct DotAttention {
     out: Linear,
     /// Of queries and of keys.
     head_norms: Option<[NormParams; 2]>,
+    /// Biases by distance, and their table.
+    buckets: Option<(Buckets, ParamId)>,
     rope: Option<Rope>,
     heads: usize,
     kv_heads: usize,
@@ -125,12 +128,17 @@ impl DotAttention {
         }
     }
 
+    /// Biases by distance, [H, 2 T - 1], where there are any.
+    fn distances(&self, params: &Params, len: usize) -> Option<Buf> {
+        self.buckets.map(|(buckets, table)| buckets.by_distance(params.get(table), self.heads, len))
+    }
+
     /// Queries, keys and values side by side, [B * T, A + 2 G].
-    fn inputs<'a>(&self, pass: &Pass<'a>, qkv: &'a [f32]) -> Inputs<'a> {
+    fn inputs<'a>(&self, pass: &Pass<'a>, qkv: &'a [f32], distances: Option<&'a [f32]>) -> Inputs<'a> {
         let width = self.width();
         let rows = |first: usize| Rows { data: &qkv[first..], stride: width, batch_stride: width * pass.len };
         let [k, v, _] = self.ends();
-        Inputs { q: rows(0), k: rows(k), v: rows(v), relative: None, padding: pass.mask }
+        Inputs { q: rows(0), k: rows(k), v: rows(v), relative: None, distances, padding: pass.mask }
     }
 
     /// Queries, keys and values of an input, as they come from their matrices.
@@ -203,7 +211,8 @@ impl Sublayer for DotAttention {
         self.rotate(pass, &mut qkv, &positions(pass.position, pass.len));
         let mut context = Buf::any(pass.rows() * a);
         let mut probabilities = super::room_for_maps(pass, self.heads, pass.len);
-        let inputs = self.inputs(pass, &qkv);
+        let distances = self.distances(pass.params, pass.len);
+        let inputs = self.inputs(pass, &qkv, distances.as_deref());
         match state {
             LayerState::Cache(cache) => {
                 let first = cache.append(pass.batch, 2 * g, &qkv, self.width(), a);
@@ -270,10 +279,16 @@ impl Sublayer for DotAttention {
         let parts = MatMut::new(&mut dqkv, rows, width).split(&[rows], &self.ends());
         let [dq, dk, dv] =
             <[_; 3]>::try_from(parts).unwrap_or_else(|_| unreachable!("three parts")).map(|(_, _, part)| part);
-        let gradients = Gradients { dq, dk, dv, relative: None };
-        let inputs = self.inputs(pass, &qkv);
+        let distances = self.distances(pass.params, pass.len);
+        let mut ddistances = distances.as_ref().map(|all| Buf::zeros(all.len()));
+        let gradients =
+            Gradients { dq, dk, dv, relative: None, distances: ddistances.as_mut().map(|all| &mut all[..]) };
+        let inputs = self.inputs(pass, &qkv, distances.as_deref());
         let maps = (&**probabilities, pass.map.gradient());
         attention::backward_with_maps(&self.shape(pass, pass.len), &inputs, maps, &dcontext, gradients);
+        if let (Some((buckets, table)), Some(ddistances)) = (&self.buckets, ddistances) {
+            buckets.backward(&ddistances, self.heads, pass.len, grads.add(*table));
+        }
         if let Some(rope) = &self.rope {
             for (first, count) in self.rotated() {
                 let columns = MatMut::with_stride(&mut dqkv[first..], rows, count, width);
@@ -325,13 +340,25 @@ impl Sublayer for DotAttention {
             }
             each.push(x);
         }
+        let distances = match &self.buckets {
+            Some((buckets, table)) => {
+                let (table, buckets) = (graph.var(*table), buckets.of_text(graph.len));
+                let columns = table.dim(1)?;
+                let rows: Vec<u32> = buckets.into_iter().map(|bucket| bucket as u32).collect();
+                let heads: Vec<u32> = (0..self.heads).map(|h| (h % columns) as u32).collect();
+                let index = |list: Vec<u32>| Tensor::new(list, table.device());
+                Some(table.index_select(&index(rows)?, 0)?.index_select(&index(heads)?, 1)?.t()?.contiguous()?)
+            }
+            None => None,
+        };
+        let positions = distances.as_ref().map_or(ComposedPositions::None, ComposedPositions::Distances);
         let context = attention::composed(
             self.heads,
             self.kv_heads,
             self.mask,
             graph.mask.as_deref(),
             [&each[0], &each[1], &each[2]],
-            None,
+            positions,
         )?;
         self.out.composed(graph, &context.reshape(((), self.a()))?)
     }

@@ -8,9 +8,11 @@
 //! | dot product | 2 D A + 2 D G, biases A + 2 G and D | 2 T (2 D A + 2 D G) + 2 * 2 T T A |
 //! | relative | 5 D A + 2 A | 2 D A (2 T + 3 (M + T)) + 3 * 2 T (M + T) A |
 
+mod buckets;
 mod dot;
 mod relative;
 
+pub use buckets::Buckets;
 pub use relative::Distances;
 
 use super::{BYTES, memory_bytes};
@@ -48,6 +50,8 @@ pub struct AttentionStyle {
     pub grouped: bool,
     /// A norm over each head of queries and keys.
     pub head_norm: Option<NormKind>,
+    /// Biases of dot products by distance, where all tokens are seen.
+    pub buckets: Option<Buckets>,
 }
 
 impl AttentionStyle {
@@ -60,6 +64,7 @@ impl AttentionStyle {
             out_bias: true,
             grouped: false,
             head_norm: None,
+            buckets: None,
         }
     }
 }

@@ -16,7 +16,9 @@ use candle_core::Tensor;
 use lathe_core::Frame;
 use lathe_onnx::Value;
 use lathe_ops::Precision;
-use lathe_ops::attention::{self, Gradients, Inputs, KeptAs, KeptRows, Mask, Relative, RelativeGradients, Rows, Shape};
+use lathe_ops::attention::{
+    self, ComposedPositions, Gradients, Inputs, KeptAs, KeptRows, Mask, Relative, RelativeGradients, Rows, Shape,
+};
 use lathe_ops::buffer::Buf;
 use lathe_ops::gemm::MatMut;
 use std::sync::Arc;
@@ -158,14 +160,28 @@ impl Sublayer for RelativeAttention {
             let data = kept.floats().expect("kept as they are");
             let rows = |first: usize| Rows { data: &data[first..], stride, batch_stride };
             let (k, v) = (rows(first), rows(first + values));
-            let inputs = Inputs { q: queries, k, v, relative: Some(self.relative(pass.params, r)), padding: None };
+            let inputs = Inputs {
+                q: queries,
+                k,
+                v,
+                relative: Some(self.relative(pass.params, r)),
+                distances: None,
+                padding: None,
+            };
             attention::forward(&shape, &inputs, &mut context, None);
             cache.forget();
             Buf::default()
         } else {
             let r = self.project_distances(pass, keys);
             let (k, v) = self.keys_and_values(keys, &kv);
-            let inputs = Inputs { q: queries, k, v, relative: Some(self.relative(pass.params, &r)), padding: None };
+            let inputs = Inputs {
+                q: queries,
+                k,
+                v,
+                relative: Some(self.relative(pass.params, &r)),
+                distances: None,
+                padding: None,
+            };
             let kept = (!probabilities.is_empty()).then_some(&mut *probabilities);
             attention::forward(&shape, &inputs, &mut context, kept);
             r
@@ -193,11 +209,17 @@ impl Sublayer for RelativeAttention {
         let parts = MatMut::new(&mut dkv, rows, 2 * a).split(&[rows], &[a, 2 * a]);
         let [dk, dv] = <[_; 2]>::try_from(parts).unwrap_or_else(|_| unreachable!("two parts")).map(|(_, _, part)| part);
         let (k, v) = self.keys_and_values(keys, &kv);
-        let inputs =
-            Inputs { q: self.queries(pass, &q), k, v, relative: Some(self.relative(pass.params, &r)), padding: None };
+        let inputs = Inputs {
+            q: self.queries(pass, &q),
+            k,
+            v,
+            relative: Some(self.relative(pass.params, &r)),
+            distances: None,
+            padding: None,
+        };
         let [du, dv_bias] = grads.add_two(self.u, self.v);
         let relative = Some(RelativeGradients { dr: &mut dr, du, dv: dv_bias });
-        let gradients = Gradients { dq: MatMut::new(&mut dq, pass.rows(), a), dk, dv, relative };
+        let gradients = Gradients { dq: MatMut::new(&mut dq, pass.rows(), a), dk, dv, relative, distances: None };
         let maps = (&**probabilities, pass.map.gradient());
         attention::backward_with_maps(&self.shape(pass, keys), &inputs, maps, &dcontext, gradients);
 
@@ -232,7 +254,7 @@ impl Sublayer for RelativeAttention {
             self.mask,
             None,
             [&q, &k, &v],
-            Some([&r, &to_keys, &to_positions]),
+            ComposedPositions::Relative([&r, &to_keys, &to_positions]),
         )?;
         self.out.composed(graph, &context.reshape(((), a))?)
     }

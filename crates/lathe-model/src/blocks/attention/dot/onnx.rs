@@ -1,8 +1,9 @@
 //! Attention by dot products as nodes of ONNX.
 
-use super::DotAttention;
+use super::{Buckets, DotAttention};
 use crate::linear::Linear;
 use crate::onnx::OnnxPass;
+use crate::params::ParamId;
 use lathe_onnx::{Kind, Tensor, Value};
 use lathe_ops::attention::Mask;
 use lathe_ops::rope::Rope;
@@ -52,12 +53,33 @@ impl DotAttention {
         if let Some(bias) = pass.bias(self.mask == Mask::Causal, if shared { 5 } else { 4 }) {
             scores = pass.graph.node("Add", &[&scores, &bias], &[]);
         }
+        if let Some((buckets, table)) = &self.buckets {
+            let bias = by_distance(pass, buckets, *table, self.heads);
+            scores = pass.graph.node("Add", &[&scores, &bias], &[]);
+        }
         let probabilities = pass.graph.node("Softmax", &[&scores], &[("axis", (-1).into())]);
         let context = pass.graph.node("MatMul", &[&probabilities, &v], &[]);
         let context = order(pass, &context, if shared { &[0, 3, 1, 2, 4] } else { &[0, 2, 1, 3] });
         let context = pass.reshape(&context, &[0, 0, self.a() as i64]);
         self.out.onnx(pass, &context)
     }
+}
+
+/// Biases [H, T, T] by distance: of a table [H, 2 L - 1] of all distances that the longest text has. Layers of as many heads share
+/// them.
+fn by_distance(pass: &mut OnnxPass<'_>, buckets: &Buckets, table: ParamId, heads: usize) -> Value {
+    let longest = pass.model.frame.max_len as usize;
+    let name = format!("{}.{heads}", buckets.table);
+    pass.once(format!("{name} of a text"), |pass| {
+        let all = buckets.by_distance(pass.params.get(table), heads, longest);
+        let all = pass.constant(&name, &[heads, 2 * longest - 1], &all);
+        let len = pass.len();
+        let (places, last, own) = (pass.count_to(&len), pass.graph.ints(&[1]), pass.graph.int(longest as i64 - 1));
+        let queries = pass.graph.node("Unsqueeze", &[&places, &last], &[]);
+        let later = pass.graph.node("Sub", &[&places, &queries], &[]); // [T, T]
+        let columns = pass.graph.node("Add", &[&later, &own], &[]);
+        pass.graph.node("Gather", &[&all, &columns], &[("axis", 1.into())])
+    })
 }
 
 /// Another order of axes.
