@@ -281,6 +281,15 @@ fn a_trained_model_is_evaluated_and_writes() {
     let outcome = json(&["train", &run, "--out", &out]);
     let kinds = outcome["valid"]["kinds"].as_array().expect("kinds of the built-in language");
     assert!(kinds.iter().any(|row| row["kind"] == "context"));
+    // A token of several bytes counts for all of them.
+    let pieces = json(&["train", &run, "--tokenizer", "bpe:300", "--steps", "2", "--out", &folder.path("pieces")]);
+    let of = |key: &str, outcome: &serde_json::Value| {
+        let rows = outcome["valid"]["kinds"].as_array().expect("kinds").clone();
+        rows.iter().find(|row| row["kind"] == "total").expect("a sum")[key].as_f64().expect("a number")
+    };
+    let bits = pieces["valid"]["bits_per_byte"].as_f64().expect("a number");
+    assert!((of("bits_per_byte", &pieces) / bits - 1.0).abs() < 0.05, "{bits}");
+    assert!((of("entropy", &pieces) / of("entropy", &outcome) - 1.0).abs() < 0.05);
     assert!(Path::new(&out).join("tensorboard").is_dir());
     assert!(!Path::new(&out).join("data").exists());
     let again = json(&["train", "--resume", &out]);
