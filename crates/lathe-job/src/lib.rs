@@ -25,6 +25,7 @@ pub mod evaluate;
 mod event;
 pub mod export;
 pub mod forward;
+mod fuse;
 pub mod generate;
 pub mod held_out;
 pub mod identity;

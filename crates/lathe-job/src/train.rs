@@ -1,6 +1,6 @@
 //! Training runs: from a run file, a recipe and single settings to a run in a folder.
 
-use crate::{At, Error, Event, Result, Watch, input};
+use crate::{At, Error, Event, Result, Watch, fuse, input};
 use lathe_core::model::{Key, Value};
 use lathe_core::{Registry, Spec};
 use lathe_train::examples::open;
@@ -129,7 +129,15 @@ impl Request {
         if self.settings.iter().any(|(key, _)| key.name == "steps") {
             settings.epochs = 0.0;
         }
-        let settings = with(settings, &self.settings)?;
+        let mut settings = with(settings, &self.settings)?;
+        let frame_of_fused = match settings.fuse.is_empty() {
+            true => None,
+            false => {
+                let (stacks, frame) = fuse::read(&settings.fuse, registry)?;
+                settings.fuse = stacks;
+                frame
+            }
+        };
         if settings.out.is_empty() {
             return Err(Error::missing("out", "the folder of the run, which becomes the model's folder"));
         }
@@ -143,6 +151,7 @@ impl Request {
             ModelEntry::Inline(spec) => spec,
             ModelEntry::Name(name) => input::spec(&name, registry)?,
             ModelEntry::None if !settings.init.is_empty() => input::spec(&settings.init, registry)?,
+            ModelEntry::None if frame_of_fused.is_some() => frame_of_fused.unwrap_or_default(),
             // Keys that say what a model is stand for all of it.
             ModelEntry::None if self.keys.iter().any(|(key, _)| key.name == "backbone") => Spec::default(),
             ModelEntry::None => input::spec(DEFAULT_MODEL, registry)?,

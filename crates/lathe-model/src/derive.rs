@@ -120,31 +120,41 @@ fn select(
     slot: usize,
     keep: Keep<'_>,
 ) -> Option<Vec<Vec<f32>>> {
-    let mut made: Vec<(Vec<usize>, Vec<f32>)> =
-        weights.iter().map(|param| (param.shape.clone(), param.read().into_owned())).collect();
+    let values = weights.iter().map(|param| (param.shape.clone(), param.read().into_owned())).collect();
+    fewer(values, first, (from, to), &mut |units, count| keep(slot, units, count))
+}
+
+/// What the parameters of a block with units hold, each with its shape, of fewer units, where the blocks differ in nothing
+/// else: their weights, or anything of which there is one for each.
+pub(crate) fn fewer<T: Copy>(
+    mut values: Vec<(Vec<usize>, Vec<T>)>,
+    first: usize,
+    (from, to): (&[Units], &[Units]),
+    keep: &mut dyn FnMut(&Units, usize) -> Vec<usize>,
+) -> Option<Vec<Vec<T>>> {
     for (from, to) in from.iter().zip(to).filter(|(from, to)| from.count != to.count) {
         if from.knobs != to.knobs || to.count > from.count {
             return None;
         }
-        let kept = keep(slot, from, to.count);
+        let kept = keep(from, to.count);
         assert!(kept.len() == to.count && kept.is_sorted(), "{} units in order", to.count);
         for slice in &from.slices {
-            let (shape, values) = &mut made[slice.param.0 - first];
+            let (shape, values) = &mut values[slice.param.0 - first];
             *values = take(values, shape, slice.axis, (slice.repeats, from.count, slice.width), &kept);
             shape[slice.axis] = slice.repeats * to.count * slice.width;
         }
     }
-    Some(made.into_iter().map(|(_, values)| values).collect())
+    Some(values.into_iter().map(|(_, values)| values).collect())
 }
 
 /// Some units along an axis that is `repeats` x `units` x `width` long.
-fn take(
-    values: &[f32],
+fn take<T: Copy>(
+    values: &[T],
     shape: &[usize],
     axis: usize,
     (repeats, units, width): (usize, usize, usize),
     kept: &[usize],
-) -> Vec<f32> {
+) -> Vec<T> {
     let inner: usize = shape[axis + 1..].iter().product::<usize>() * width;
     let mut out = Vec::with_capacity(values.len() / units * kept.len());
     for block in values.chunks_exact(units * inner) {

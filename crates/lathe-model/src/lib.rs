@@ -32,6 +32,7 @@ mod projections;
 pub mod prune;
 pub mod quantize;
 mod ragged;
+pub mod shared;
 pub mod shipped;
 mod stack;
 pub mod stem;

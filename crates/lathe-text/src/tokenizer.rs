@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{AddedToken, ModelWrapper};
+use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper};
 
 /// The file of a tokenizer in a folder.
 pub const FILE: &str = "tokenizer.json";
@@ -239,6 +239,14 @@ impl Tokenizer {
     /// Whether it takes UTF-8 alone, not any bytes.
     pub fn needs_text(&self) -> bool {
         !matches!(self, Self::Bytes)
+    }
+
+    /// Whether the texts of tokens, one after another, are the text.
+    pub fn keeps_bytes(&self) -> bool {
+        match self {
+            Self::Bytes => true,
+            Self::Hf(hf) => matches!(hf.inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_))),
+        }
     }
 
     /// The tokens of a text.

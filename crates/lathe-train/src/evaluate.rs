@@ -10,6 +10,7 @@ use crate::language::{Judge, Language, Tally};
 use lathe_core::Frame;
 use lathe_model::{Input, Network, Targets};
 use lathe_ops::loss::IGNORE;
+use lathe_text::Decoder;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -100,7 +101,7 @@ pub struct Options<'a> {
     pub context: usize,
     /// Most tokens to score; 0 for all.
     pub limit: u64,
-    /// The language that the text is of, where its tokens are bytes.
+    /// The language that the text is of.
     pub language: Option<&'a Language>,
     /// The tokenizer.
     pub tokenizer: &'a Tokenizer,
@@ -161,13 +162,14 @@ pub fn evaluate(
     let total = if options.limit == 0 { all } else { all.min(options.limit) };
     let window = options.window_of(frame);
     let context = if carried { 0 } else { options.context.min(window - 1) };
-    let mut score = Score { nats: 0.0, kinds: options.language.map(Kinds::new) };
+    let mut score =
+        Score { nats: 0.0, kinds: options.language.map(|language| Kinds::new(language, options.tokenizer)) };
     if let Some(kinds) = &mut score.kinds
         && total > 0
     {
         let mut first = [0];
         tokens.read(0, &mut first)?;
-        kinds.push(first[0], None);
+        kinds.push(first[0], 0.0); // in no document that is judged
     }
     let mut memory = carried.then(|| network.init_cache(1, window, &network.init_memory(1)));
     let mut done = 0;
@@ -290,40 +292,50 @@ impl Score<'_> {
     fn add(&mut self, targets: &[u32], losses: &[f32]) {
         self.nats += losses.iter().copied().map(f64::from).sum::<f64>();
         if let Some(kinds) = &mut self.kinds {
-            targets.iter().zip(losses).for_each(|(&target, &loss)| kinds.push(target, Some(loss)));
+            targets.iter().zip(losses).for_each(|(&target, &loss)| kinds.push(target, loss));
         }
     }
 }
 
-/// Adds up the bits of bytes by their kind, from the first whole document on: the text may begin inside one.
+/// Adds up the bits of bytes by their kind, from the first whole document on: the text may begin inside one. The bytes of a
+/// token share its bits evenly.
 struct Kinds<'a> {
     language: &'a Language,
+    decoder: Decoder<'a>,
+    /// Bits of tokens whose text is not whole yet.
+    waiting: f64,
     judge: Option<Judge<'a>>,
-    last: u32,
+    last: u8,
     tally: Tally,
 }
 
 impl<'a> Kinds<'a> {
-    fn new(language: &'a Language) -> Self {
-        Self { language, judge: None, last: 0, tally: Tally::default() }
+    fn new(language: &'a Language, tokenizer: &'a Tokenizer) -> Self {
+        let (decoder, tally) = (tokenizer.decoder(), Tally::default());
+        Self { language, decoder, waiting: 0.0, judge: None, last: 0, tally }
     }
 
-    /// Takes a byte, and its loss where it was scored.
-    fn push(&mut self, byte: u32, nats: Option<f32>) {
-        let newline = u32::from(b'\n');
+    /// Takes a token and its loss.
+    fn push(&mut self, token: u32, nats: f32) {
+        self.waiting += f64::from(nats) / std::f64::consts::LN_2;
+        let Some(text) = self.decoder.push(token) else { return };
+        let bits = std::mem::take(&mut self.waiting) / text.len() as f64;
+        text.bytes().for_each(|byte| self.byte(byte, bits));
+    }
+
+    fn byte(&mut self, byte: u8, bits: f64) {
         let Some(judge) = &mut self.judge else {
             // A blank line ends a document.
-            if (self.last, byte) == (newline, newline) {
+            if (self.last, byte) == (b'\n', b'\n') {
                 self.judge = Some(self.language.judge());
             }
             self.last = byte;
             return;
         };
-        match (judge.push(byte as u8), nats) {
-            (Ok(judged), Some(nats)) => self.tally.add(&judged, f64::from(nats) / std::f64::consts::LN_2),
-            (Ok(_), None) => {}
+        match judge.push(byte) {
+            Ok(judged) => self.tally.add(&judged, bits),
             // Not of the language: it goes on with the next document.
-            (Err(_), _) => (self.judge, self.last) = (None, byte),
+            Err(_) => (self.judge, self.last) = (None, byte),
         }
     }
 

@@ -11,6 +11,7 @@ pub mod divergence;
 mod error;
 pub mod evaluate;
 pub mod examples;
+pub mod fused;
 pub mod generate;
 mod gradient;
 pub mod metrics;

@@ -6,6 +6,7 @@
 //! metrics.jsonl   the record
 //! checkpoints/    step-000001000/ ...
 //! config.json, model.safetensors, tokenizer.json, result.json    when it has ended
+//! fused/          with several models in one training, each: 1/ ...
 //! ```
 //!
 //! Beginning a run writes `run.toml`; everything after that is the same whether it begins or goes on.
@@ -15,6 +16,7 @@ use crate::data::Data;
 use crate::distill::{self, Distiller, Opening};
 use crate::evaluate::{Evaluation, Options};
 use crate::examples::open;
+use crate::fused::{self, Fused};
 use crate::gradient::{Part, gradient};
 use crate::language::Language;
 use crate::metrics::{ExpertRecord, Metrics, StepRecord};
@@ -91,8 +93,22 @@ pub struct Outcome {
     pub best: Option<Best>,
     /// Whether it ended before its last step, for want of progress.
     pub stopped_early: bool,
+    /// Of several models in one training each, in the order in which they were given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fused: Vec<FusedOutcome>,
     /// The model's folder.
     pub out: String,
+}
+
+/// What one of several models in one training came to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FusedOutcome {
+    /// Its stack.
+    pub layers: String,
+    /// On the text to validate on.
+    pub valid: Option<Evaluation>,
+    /// Its folder, within the run's.
+    pub folder: String,
 }
 
 /// The callback that receives events.
@@ -110,7 +126,7 @@ pub fn begin(settings: &Settings, model: &Spec, registry: &Registry, watch: Watc
         let found = if folder.join(SETTINGS).exists() { "another run" } else { "other files" };
         return Err(Error::setting(format!("out: {}", folder.display()), found, "a new or empty folder"));
     }
-    let model = &open::fit(settings, model, registry)?;
+    let model = &fused::whole(settings, &open::fit(settings, model, registry)?, registry)?;
     // The model is checked before anything is written.
     tasks::find(&settings.task, &resolve(model, 256, registry)?)?;
     let made = !folder.exists();
@@ -172,6 +188,8 @@ struct Run {
     grads: Grads,
     rounding: Option<Rounding>,
     sparsity: Option<Sparsity>,
+    /// The models that share the network's weights; empty where it is trained itself.
+    fused: Vec<Fused>,
     state: TrainState,
     /// Since this process works on it, and the seconds before.
     began: (Instant, f64),
@@ -235,8 +253,11 @@ impl Run {
             watch(Event::Warning(warning));
         }
         let optimizer = Optimizer::new(settings.rule()?, &settings, network.params());
-        let part = batch / settings.accumulate as usize;
-        let states = (0..settings.accumulate).map(|_| network.init_memory(part)).collect();
+        let mut fused = Fused::open(&settings, task, &network, registry)?;
+        fused.iter_mut().for_each(|one| one.set_precision(precision));
+        let parts = settings.accumulate as usize * fused.len().max(1);
+        let of_part = |part: usize| fused.get(part % fused.len().max(1)).map_or(&network, |one| &one.network);
+        let states = (0..parts).map(|part| of_part(part).init_memory(batch / parts)).collect();
         let progress = TrainProgress::default();
         let state = TrainState { network, optimizer, states, recent: Vec::new(), distiller, progress };
         let schedule = settings.schedule()?;
@@ -254,6 +275,7 @@ impl Run {
             batches,
             len,
             sparsity: None,
+            fused,
             state,
             began: (began, 0.0),
         };
@@ -313,15 +335,32 @@ impl Run {
             teacher,
             best: progress.best,
             stopped_early,
+            fused: self.end_fused(watch)?,
             out: self.folder.display().to_string(),
         };
         if let Some(rounding) = &self.rounding {
             rounding.finish(&mut self.state.network);
         }
-        folder::save(&self.state.network, &self.folder)?;
+        let network = fused::largest(&self.fused).map_or(&self.state.network, |one| &one.network);
+        folder::save(network, &self.folder)?;
         self.texts.tokenizer.save(&self.folder)?;
         resumable::end(&self.folder, &outcome)?;
         Ok(outcome)
+    }
+
+    /// Each of several models in one training, evaluated and in a folder of its own.
+    fn end_fused(&mut self, watch: Watch<'_>) -> Result<Vec<FusedOutcome>> {
+        self.fused.iter_mut().for_each(|one| one.read(&self.state.network));
+        let end = |(i, one): (usize, &Fused)| {
+            let folder = Path::new("fused").join((i + 1).to_string());
+            let path = self.folder.join(&folder);
+            folder::save(&one.network, &path)?;
+            self.texts.tokenizer.save(&path)?;
+            let valid =
+                self.texts.valid.as_ref().map(|data| self.score_of(&one.network, data, 0, watch)).transpose()?;
+            Ok(FusedOutcome { layers: one.network.model.layers(), valid, folder: folder.display().to_string() })
+        };
+        self.fused.iter().enumerate().map(end).collect()
     }
 
     /// The next step, and an evaluation where one is due.
@@ -364,9 +403,13 @@ impl Run {
         }
         let kept = self.rounding.as_ref().map(|rounding| rounding.begin(network));
         let carried = network.model.frame.has_memory();
+        let fused = &mut self.fused;
+        fused.iter_mut().for_each(|one| one.read(network));
         let pass = |part: &Part, state: &mut State, training: &Training, grads: &mut Grads| {
+            let turn = part.index % fused.len().max(1);
+            let own = fused.get_mut(turn);
             if batch.fresh || !carried {
-                *state = network.init_memory(part.rows);
+                *state = own.as_ref().map_or(&*network, |own| &own.network).init_memory(part.rows);
             }
             if let Some(distiller) = distiller {
                 return distiller.pass(network, (&batch, number), part, state, training, grads);
@@ -375,7 +418,12 @@ impl Run {
             let key = training.dropout_key.unwrap_or_default();
             let dropout = Dropout { probability: network.model.frame.dropout as f32, key };
             let objective = self.task.objective(Sequences { input, targets, dropout });
-            let outcome = network.train(&input, &*objective, state, training, grads);
+            let mut learn =
+                |network: &Network, grads: &mut Grads| network.train(&input, &*objective, state, training, grads);
+            let outcome = match own {
+                Some(own) => own.train(grads, learn),
+                None => learn(network, grads),
+            };
             Ok((outcome.losses.iter().copied().map(f64::from).sum(), outcome.experts))
         };
         let (loss, experts) = gradient(states, &batch, &self.settings, step, &mut self.grads, pass)?;
@@ -433,6 +481,10 @@ impl Run {
     }
 
     fn score(&mut self, data: &Data, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
+        self.fused.iter_mut().for_each(|one| one.read(&self.state.network));
+        if let Some(one) = fused::largest(&self.fused) {
+            return self.score_of(&one.network, data, limit, watch);
+        }
         let kept = self.rounding.as_ref().map(|rounding| rounding.begin(&mut self.state.network));
         let scored = self.score_of(&self.state.network, data, limit, watch);
         if let (Some(rounding), Some(kept)) = (&self.rounding, kept) {

@@ -13,6 +13,7 @@
 //! ```
 
 use crate::distill::{self, Distill};
+use crate::fused;
 use crate::optimizer::Rule;
 use crate::schedule::{Schedule, Shape};
 use crate::tasks;
@@ -105,6 +106,7 @@ settings! {
     task: String = "", WORD, "what to train for: causal_lm, masked_lm, classify, regress, choose, span, embed, or glue:NAME, superglue:NAME, squad [what the backbone is for]";
     columns: String = "", WORD, "with examples: their columns of texts and label, as sentence1,sentence2,label [the usual names]";
     init: String = "", WORD, "model folder or GGUF file to begin with the weights of [fresh weights]";
+    fuse: String = "", WORD, "models to train at once with shared weights, stacks or model files with + between: \"(sf)x3 + (sf)x5\" [one model]";
     out: String = "", WORD, "folder of the run, which becomes the model's folder";
     steps: u32 = 1000u32, KeyKind::Int(1, 1 << 30), "optimiser steps [1000]";
     epochs: f64 = 0.0, KeyKind::Real(0.0, 1e6), "instead of steps: how often everything is seen [0; with examples 3]";
@@ -246,11 +248,38 @@ impl Settings {
             let expected = format!("a divisor of batch, which is {}", self.batch);
             return Err(Error::value("accumulate", self.accumulate, expected));
         }
+        self.check_fuse()?;
         if self.sparsity > 0.0 && self.patience > 0 {
             let expected = "0 with a sparsity, for the best model on the way may not have it yet";
             return Err(Error::value("patience", self.patience, expected));
         }
         Ok(())
+    }
+
+    /// Checks what goes with several models in one training.
+    fn check_fuse(&self) -> Result<()> {
+        let models = fused::stacks(&self.fuse).len() as u32;
+        if models == 0 {
+            return Ok(());
+        }
+        let parts = self.accumulate.saturating_mul(models);
+        if !self.batch.is_multiple_of(parts) {
+            let expected =
+                format!("a multiple of {parts}: {models} fused models share it in {} parts each", self.accumulate);
+            return Err(Error::value("batch", self.batch, expected));
+        }
+        let beside = [
+            ("a teacher", self.distill.is_some()),
+            ("quantize", !self.quantize.is_empty()),
+            ("sparsity", self.sparsity > 0.0 || self.keep_zeros),
+            ("patience", self.patience > 0),
+        ];
+        match beside.into_iter().find(|(_, given)| *given) {
+            Some((name, _)) => {
+                Err(Error::value("fuse", format!("{name} beside it"), "no teacher, quantize, sparsity or patience"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The optimiser's rule.

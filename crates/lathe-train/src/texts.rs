@@ -70,7 +70,7 @@ impl Texts {
 /// The language that a text is of, if its bytes can be told apart by kind.
 pub fn language_of(data: &str, tokenizer: &Tokenizer) -> Option<Language> {
     let builtin = data == "builtin" || data.starts_with("builtin:");
-    (builtin && matches!(tokenizer, Tokenizer::Bytes)).then(Language::default)
+    (builtin && tokenizer.keeps_bytes()).then(Language::default)
 }
 
 /// The tokenizer that settings name: that of the teacher, or of the weights to begin with, where there is no other word.

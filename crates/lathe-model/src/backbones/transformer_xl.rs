@@ -1,6 +1,7 @@
 //! Transformer-XL (Dai et al., 2019): relative positions, a memory of the segments before, norm after each
 //! block, and an output layer with a bias per token. Matrices are [out, in]; the reference drops distances, inner activations and the
-//! last hidden states too, and multiplies embeddings by sqrt(D).
+//! last hidden states too, and multiplies embeddings by sqrt(D). It has no norm after the last block: with the norm before blocks,
+//! logits then grow with every block that is not skipped, which `final_norm` mends.
 
 use crate::blocks::{AttentionStyle, Distances, Scores};
 use crate::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
@@ -8,11 +9,13 @@ use crate::context::Context;
 use crate::embedding::{self, Embedding, EmbeddingStyle};
 use crate::folder::{ConfigReader, Json, uniform};
 use crate::head::{HeadStyle, TokenHead, Top};
+use crate::norm::{self, NormParams};
 use crate::params::Builder;
 use crate::stem::{Stem, TokenStem};
-use lathe_core::model::Value;
+use lathe_core::model::{KeyKind, Value};
 use lathe_core::{
-    Activation, Backbone, BaseWidths, Defaults, Error, Frame, Model, NormPlace, Result, Role, Segmentation, Setting,
+    Activation, Backbone, BaseWidths, Defaults, Error, Frame, Model, NormPlace, OwnKey, Result, Role, Segmentation,
+    Setting,
 };
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
@@ -25,6 +28,9 @@ pub(super) struct TransformerXl;
 const EMBEDDING: EmbeddingStyle =
     EmbeddingStyle { plain: None, prefix: "transformer.word_emb", scaled: true, projection: None };
 const HEAD: HeadStyle = HeadStyle { plain_weight: "", plain_bias: None, criterion: true, projection: None };
+
+const KEYS: &[OwnKey] =
+    &[OwnKey::new("final_norm", KeyKind::Flag, Some("false"), "a norm after the last block [false]")];
 
 impl Backbone for TransformerXl {
     fn key(&self) -> &'static str {
@@ -41,6 +47,10 @@ impl Backbone for TransformerXl {
 
     fn defaults(&self) -> Defaults {
         Defaults { norm: NormPlace::Post, activation: Activation::Relu, max_len: 0 }
+    }
+
+    fn own_keys(&self) -> &'static [OwnKey] {
+        KEYS
     }
 
     fn ignored_keys(&self) -> &'static [&'static str] {
@@ -103,12 +113,17 @@ impl BuildBackbone for TransformerXl {
     }
 
     fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top {
+        let norm = |builder: &mut Builder| {
+            NormParams::new(builder, "transformer.layer_norm", NormKind::LAYER, frame.d_model as usize, 0.0)
+        };
+        let norm = frame.flag("final_norm").then(|| norm(builder));
         let head = TokenHead::new(frame, (stem.tables(), &EMBEDDING), &HEAD, builder);
-        Top { dropout: true, head: Some(Box::new(head)), ..Top::NONE }
+        Top { norm, dropout: true, head: Some(Box::new(head)), ..Top::NONE }
     }
 
     fn frame_cost(&self, frame: &Frame, setting: &Setting) -> FrameCost {
-        embedding::cost(frame, setting, true)
+        let norm = if frame.flag("final_norm") { norm::params_of(NormKind::LAYER, frame.d_model.into()) } else { 0 };
+        FrameCost { norm, ..embedding::cost(frame, setting, true) }
     }
 
     fn context(&self, frame: &Frame, len: usize, dropout: Dropout) -> Context {
@@ -165,7 +180,7 @@ impl BuildBackbone for TransformerXl {
     fn write_config(&self, model: &Model) -> Option<Json> {
         let frame = &model.frame;
         let layers = uniform(model)?;
-        if frame.activation != Activation::Relu {
+        if frame.activation != Activation::Relu || frame.flag("final_norm") {
             return None;
         }
         Some(json!({

@@ -22,6 +22,7 @@ pub const MODELS: &[&str] = &[
     "backbone='transformer_xl'\nlayers='s f s'\nsame_length=true\nclamp_len=4",
     "backbone='transformer_xl'\nlayers='s f'\nmem_len=0",
     "backbone='transformer_xl'\nlayers='s f s f'\nmem_len=11\nclamp_len=6\nnorm='pre'",
+    "backbone='transformer_xl'\nlayers='s f'\nnorm='pre'\nfinal_norm=true",
     "backbone='transformer_xl'\nlayers='s f'\ncutoffs=[4,9]\ndiv_val=2",
     "backbone='transformer_xl'\nlayers='s f'\ncutoffs=[4,9]\ndiv_val=2\ntie_embeddings=false\ntie_projs=false",
     "backbone='transformer_xl'\nlayers='s f'\ncutoffs=[4,9]\nd_embed=4",

@@ -94,6 +94,7 @@ fn parameters_are_those_counted() {
             "head='none'\npooler=true",
             "head='none'\npooler=true\ntie_embeddings=false",
             "pooler=true\nsegments=3",
+            "final_norm=true",
             "activation='geglu'",
             "activation='relu'",
         ] {

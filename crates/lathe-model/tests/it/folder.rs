@@ -163,6 +163,7 @@ fn saved_folders_load_again() {
         (xl, "layers='(sf)x2'\ncutoffs=[5,9]\ndiv_val=2\nclamp_len=3", "transfo-xl"),
         (xl, "layers='(sf)x2'\ncutoffs=[5,9]\nd_embed=8\ntie_projs=false\ntie_embeddings=false", "transfo-xl"),
         (xl, "layers='(sf)x2'\nactivation='gelu'", "lathe"),
+        (xl, "layers='(sf)x2'\nnorm='pre'\nfinal_norm=true", "lathe"),
         (xl, "layers='(sff)x2 m'", "lathe"),
         (opt, "layers='(sf)x2'", "lathe"),
         (opt, "layers='(sf)x2'\nreference=true\ndropout=0.2", "opt"),

@@ -16,6 +16,7 @@ mod precision;
 mod prune;
 mod references;
 mod registry;
+mod shared;
 mod spaces;
 mod supernet;
 mod trained;

@@ -93,6 +93,7 @@ fn frames() -> Vec<Model> {
             "cutoffs=[4]\ndiv_val=2\ntie_embeddings=false\ntie_projs=false",
             "norm='post'",
             "norm='pre'",
+            "norm='pre'\nfinal_norm=true",
             "kv_heads=1",
             "qkv_bias=true\nout_bias=true\nhead_norm=true",
             "rope_scaling='linear'\nrope_factor=3",

@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, Command, Parser};
 use lathe_core::model::Key;
 use lathe_job::train::{self, DEFAULT_MODEL, Request, Seeds};
 use lathe_train::evaluate::Evaluation;
-use lathe_train::run::Outcome;
+use lathe_train::run::{FusedOutcome, Outcome};
 use lathe_train::settings;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,7 @@ Examples:
   lathe train --data my.txt --tokenizer bpe:4096 --model gpt2_small --vocab 4096 --max-len 128 --steps 500 --out mine
   lathe train --init minilm --task glue:MRPC --data GLUE --seeds 3 --out my_mrpc
   lathe train --init minilm --task classify --data train.csv --columns title,topic --out topics
+  lathe train --fuse frontier/frontier/003.toml+frontier/frontier/007.toml --out both    # two models at the cost of one
   lathe train --resume mine"
 )]
 pub struct Train {
@@ -148,9 +149,14 @@ pub fn kinds(valid: &Evaluation) -> String {
 
 pub(super) fn summary(outcome: &Outcome) -> String {
     let valid = outcome.valid.as_ref().map_or_else(String::new, |valid| format!("{}\n{}", short(valid), kinds(valid)));
+    let of_model = |one: &FusedOutcome| {
+        let valid = one.valid.as_ref().map_or_else(String::new, |valid| format!(": {}", short(valid)));
+        format!("{} {}{valid}\n", one.folder, one.layers)
+    };
+    let fused: String = outcome.fused.iter().map(of_model).collect();
     let early = if outcome.stopped_early { ", stopped for want of progress" } else { "" };
     format!(
-        "{}{valid}{}train loss {:.4} over the last steps\n{}{} steps{early}, {} tokens in {:.1} s, {:.0} tokens/s{}\nmodel in {}",
+        "{}{valid}{fused}{}train loss {:.4} over the last steps\n{}{} steps{early}, {} tokens in {:.1} s, {:.0} tokens/s{}\nmodel in {}",
         BOLD.render(),
         BOLD.render_reset(),
         outcome.loss,

@@ -15,6 +15,7 @@ mod from_scratch;
 mod gguf;
 mod onnx;
 mod optimize;
+mod papers;
 mod proxies;
 mod prune;
 mod quantize;

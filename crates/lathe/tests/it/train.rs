@@ -160,6 +160,89 @@ fn damaged_checkpoints_are_named_and_the_one_before_is_used() {
     assert_eq!(bytes(&out, "model.safetensors"), bytes(&whole, "model.safetensors"));
 }
 
+/// Stacks of one frame: fewer blocks, and narrower ones.
+const FUSED: &str = "s1 f8 + s f s m4k2 f48";
+
+#[test]
+fn fused_models_are_trained_at_once_and_each_is_a_model() {
+    let folder = Folder::new();
+    // Rates are such that what was learnt last shows in the next loss.
+    let run = folder.run(&format!("fuse = \"{FUSED}\"\nlr = 0.01"));
+    let whole = folder.path("whole");
+    let outcome = json(&["train", &run, "--out", &whole]);
+    let fused = outcome["fused"].as_array().expect("each model");
+    let layers: Vec<_> = fused.iter().map(|one| one["layers"].as_str().expect("a stack")).collect();
+    assert_eq!(layers, ["s1 f8", "sfs m4k2 f48"]);
+    assert_eq!(outcome["valid"]["loss"], fused[1]["valid"]["loss"], "the largest stands for all");
+    for one in fused {
+        let loss = one["valid"]["loss"].as_f64().expect("a loss");
+        assert!(loss < 4.0, "{}: {loss} is no better than at first", one["layers"]);
+        let own = Path::new(&whole).join(one["folder"].as_str().expect("a folder")).display().to_string();
+        let valid = json(&[
+            "train",
+            &run,
+            "--init",
+            &own,
+            "--fuse",
+            "",
+            "--layers",
+            one["layers"].as_str().unwrap(),
+            "--lr",
+            "0",
+            "--steps",
+            "1",
+            "--out",
+            &folder.path(&format!("again-{}", one["layers"].as_str().unwrap().len())),
+        ]);
+        assert_eq!(valid["valid"]["loss"], one["valid"]["loss"], "{} says again what it said", one["layers"]);
+    }
+    // Tokens are divided among the models, not multiplied.
+    assert_eq!(outcome["tokens"], 40 * 4 * 16);
+    // What was stopped ends with the same bits.
+    let out = folder.path("half");
+    json(&["train", &run, "--out", &out]);
+    for name in ["result.json", "config.json", "model.safetensors", "fused/1/model.safetensors"] {
+        std::fs::remove_file(Path::new(&out).join(name)).expect("a file of the model");
+    }
+    for checkpoint in checkpoints(&out).iter().rev().take(1) {
+        std::fs::remove_dir_all(checkpoint).expect("a checkpoint");
+    }
+    json(&["train", "--resume", &out]);
+    for name in ["model.safetensors", "fused/1/model.safetensors", "fused/2/model.safetensors"] {
+        assert_eq!(bytes(&out, name), bytes(&whole, name), "{name}");
+    }
+}
+
+#[test]
+fn fused_models_come_from_files_and_must_fit_each_other() {
+    let folder = Folder::new();
+    let frame = "backbone = \"gpt2\"\nd_model = 16\nvocab = 256\nmax_len = 16\n";
+    let small = folder.file("small.toml", format!("{frame}layers = \"sf\"\nheads = 2\ninner = 16"));
+    let large = folder.file("large.toml", format!("{frame}layers = \"(sf)x2\"\nheads = 4\ninner = 32"));
+    let other = folder.file("other.toml", format!("{frame}layers = \"sf\"").replace("16", "32"));
+    let fuse = |models: &[&str]| {
+        ["train", "--data", "builtin:0.1", "--steps", "2", "--fuse", &models.join("+"), "--out"].map(String::from)
+    };
+    let train = |models: &[&str], out: &str, further: &[&str]| {
+        let (fuse, out) = (fuse(models), folder.path(out));
+        let args: Vec<&str> = fuse.iter().map(String::as_str).chain([&*out]).chain(further.iter().copied()).collect();
+        match further.is_empty() {
+            true => json(&args)["fused"].to_string(),
+            false => fails(&args).1,
+        }
+    };
+    let fused = train(&[&small, &large], "both", &[]);
+    assert!(fused.contains("s2d8 f16") && fused.contains("(s4d4 f32)x2"), "{fused}");
+    let error = train(&[&small, &other], "none", &["--seed", "0"]);
+    assert!(error.contains("d_model = 32") && error.contains("d_model = 16"), "{error}");
+    let error = train(&[&small, &large], "none", &["--batch", "5"]);
+    assert!(error.contains("batch: found 5") && error.contains("multiple of 2"), "{error}");
+    let error = train(&["(sf)x2", "ffs"], "none", &["--seed", "0"]);
+    assert!(error.contains("fuse: found ffs"), "{error}");
+    let error = train(&[&small, &large], "none", &["--patience", "2"]);
+    assert!(error.contains("patience beside it"), "{error}");
+}
+
 #[test]
 fn a_folder_that_holds_something_is_left_alone() {
     let folder = Folder::new();
@@ -281,6 +364,15 @@ fn a_trained_model_is_evaluated_and_writes() {
     let outcome = json(&["train", &run, "--out", &out]);
     let kinds = outcome["valid"]["kinds"].as_array().expect("kinds of the built-in language");
     assert!(kinds.iter().any(|row| row["kind"] == "context"));
+    // A token of several bytes counts for all of them.
+    let pieces = json(&["train", &run, "--tokenizer", "bpe:300", "--steps", "2", "--out", &folder.path("pieces")]);
+    let of = |key: &str, outcome: &serde_json::Value| {
+        let rows = outcome["valid"]["kinds"].as_array().expect("kinds").clone();
+        rows.iter().find(|row| row["kind"] == "total").expect("a sum")[key].as_f64().expect("a number")
+    };
+    let bits = pieces["valid"]["bits_per_byte"].as_f64().expect("a number");
+    assert!((of("bits_per_byte", &pieces) / bits - 1.0).abs() < 0.05, "{bits}");
+    assert!((of("entropy", &pieces) / of("entropy", &outcome) - 1.0).abs() < 0.05);
     assert!(Path::new(&out).join("tensorboard").is_dir());
     assert!(!Path::new(&out).join("data").exists());
     let again = json(&["train", "--resume", &out]);
