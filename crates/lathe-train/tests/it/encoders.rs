@@ -223,10 +223,10 @@ fn an_output_layer_is_put_on_what_is_there() {
 /// and more of it where it is another.
 #[test]
 fn students_learn_from_fine_tuned_teachers() {
-    for case in CASES {
+    for &case in CASES {
         let fixture = Fixture::read(case);
         let teacher = folder::load(&place(case), &REGISTRY).unwrap();
-        let task = tasks::find(if case == "embed" { case } else { "" }, &teacher.model).unwrap();
+        let task = tasks::find(if task_of(case) == "embed" { "embed" } else { "" }, &teacher.model).unwrap();
         let width = teacher.model.frame.d_model as usize;
         let projections = lathe_model::Projections::new([(width, width)], 0);
         let of_projections = RefCell::new(Grads::new(projections.params()));
