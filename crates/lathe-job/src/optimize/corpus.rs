@@ -2,7 +2,7 @@
 //! both.
 
 use super::job::Job;
-use super::labelled::Labelled;
+use super::labelled::{self, Labelled};
 use super::outcome::Quality;
 use super::samples::Samples;
 use super::text::Text;
@@ -56,7 +56,7 @@ impl Corpus {
         match self {
             Self::Text(..) => Settings { data: out.join("tokens").display().to_string(), ..settings },
             Self::Examples(labelled) => {
-                let [data, valid, _] = Labelled::files(&out.join("examples")).map(|path| path.display().to_string());
+                let [data, valid] = [labelled::LEARN, labelled::NONE].map(|name| out.join(name).display().to_string());
                 Settings { task: labelled.name.clone(), data, valid, ..settings }
             }
         }
@@ -81,12 +81,17 @@ impl Corpus {
 }
 
 impl Job<'_> {
+    /// What to report on, in the job's folder.
+    pub(crate) fn report_name(&self) -> &'static str {
+        match &self.corpus {
+            Corpus::Text(..) => "report.txt",
+            Corpus::Examples(_) => labelled::REPORT,
+        }
+    }
+
     /// The file to report on.
     pub(super) fn report_file(&self) -> String {
-        match &self.corpus {
-            Corpus::Text(..) => self.path("report.txt").display().to_string(),
-            Corpus::Examples(_) => Labelled::files(&self.path("examples"))[2].display().to_string(),
-        }
+        self.path(self.report_name()).display().to_string()
     }
 
     /// Two folders judged on a text or on examples, each by its own tokens, and how far their predictions are from each other.

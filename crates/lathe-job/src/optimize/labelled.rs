@@ -16,7 +16,7 @@ use lathe_train::examples::{Example, Examples, Target, open};
 use lathe_train::settings::Settings;
 use lathe_train::tasks::examples::Judge;
 use lathe_train::tasks::{self, Embed, ExampleTask, Prediction, Task};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The share of the examples in each of the parts to choose by and to report on.
 const SHARE: usize = 10;
@@ -24,6 +24,11 @@ const SHARE: usize = 10;
 const AT_ONCE: usize = 2048;
 /// Characters of a text that is shown.
 const SHOWN: usize = 60;
+
+/// In a job's folder: those to learn from, none at all, and those to report on.
+pub const LEARN: &str = "examples/learn.jsonl";
+pub const NONE: &str = "examples/none.jsonl";
+pub const REPORT: &str = "examples/report.jsonl";
 
 /// Examples and their parts.
 pub struct Labelled {
@@ -101,17 +106,13 @@ impl Labelled {
         Ok((task, task.of_examples().ok_or_else(wrong)?))
     }
 
-    /// The files that trainings and evaluations read: to learn from, none at all, and to report on.
-    pub fn files(folder: &Path) -> [PathBuf; 3] {
-        ["learn", "none", "report"].map(|name| folder.join(format!("{name}.jsonl")))
-    }
-
-    /// Writes them.
-    pub fn write(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    /// Writes what trainings and evaluations read into a job's folder.
+    pub fn write(&self, out: &Path) -> Result<()> {
+        let folder = out.join("examples");
+        std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         let parts = [self.learn.examples.as_slice(), &[], &self.report.examples];
-        for (path, examples) in Self::files(folder).iter().zip(parts) {
-            Examples::write(path, examples)?;
+        for (name, examples) in [LEARN, NONE, REPORT].iter().zip(parts) {
+            Examples::write(&out.join(name), examples)?;
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ pub(super) fn open<'a>(context: &'a Context<'a>, request: &Request, watch: Watch
     if !report.exists() {
         match &job.corpus {
             Corpus::Text(text, _) => text.write(text.parts.report, &report)?,
-            Corpus::Examples(labelled) => labelled.write(&job.path("examples"))?,
+            Corpus::Examples(labelled) => labelled.write(out)?,
         }
     }
     Ok((job, network))

@@ -49,8 +49,9 @@ struct Data<'a> {
     version: &'static str,
     setting: String,
     command: &'a str,
-    /// Flags that a folder is judged with again.
+    /// Flags that a folder is judged with again, and on what in the job's folder.
     judging: String,
+    report: &'static str,
 }
 
 /// An option of a slot.
@@ -127,14 +128,18 @@ pub fn write(job: &Job<'_>, made: &Made<'_>, outcome: &Outcome) -> Result<()> {
         setting: job.plan().asked.workload.to_string(),
         command: &made.request.command,
         judging: judging(job),
+        report: job.report_name(),
     };
     write_text(Path::new(&outcome.report), &page(TEMPLATE, &name(&job.plan().asked.model), &data))
 }
 
 /// The flags of `lathe eval` that judge as the job did.
 fn judging(job: &Job<'_>) -> String {
-    let frame = &job.original().frame;
+    let (frame, asked) = (&job.original().frame, &job.plan().asked);
     let mut flags = String::new();
+    if !asked.task.is_empty() {
+        return format!(" --task {}", asked.task);
+    }
     if !frame.has_memory() {
         if job.plan().parts.documents {
             flags.push_str(" --documents");
