@@ -77,6 +77,13 @@ pub struct Candidate {
     pub folder: PathBuf,
 }
 
+impl Candidate {
+    /// Nats per token of its weights as they are: the least that came out so far.
+    pub fn loss(&self) -> f64 {
+        self.rounds.iter().map(|judged| judged.loss).fold(self.assembled, f64::min)
+    }
+}
+
 /// A round of recovery.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[allow(missing_docs)]

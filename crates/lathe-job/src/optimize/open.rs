@@ -151,7 +151,7 @@ impl Source {
             Self::Text(_) if model.frame.backbone.causal() && model.frame.has_head() => Ok(()),
             Self::Text(_) => {
                 let found = format!("`{}`, which does not predict the next token", model.frame.backbone.key());
-                let expected = "a decoder with an output layer, or with --task a model that was fine-tuned for one";
+                let expected = "a decoder with an output layer, or a task that the model was fine-tuned for";
                 Err(Error::setting("model", found, expected))
             }
         }

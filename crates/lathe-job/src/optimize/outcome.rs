@@ -145,7 +145,7 @@ pub struct Proposed {
     pub name: String,
     /// The architecture.
     pub layers: String,
-    /// Nats per token on the text to choose by, after its last round.
+    /// Nats per token on the text to choose by, after its best round.
     pub loss: f64,
     /// The same as it was assembled.
     pub assembled: f64,

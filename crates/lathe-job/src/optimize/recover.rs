@@ -147,8 +147,11 @@ impl Job<'_> {
         let lesson = Lesson { name: &candidate.name, label, init: &candidate.folder, recipe, steps, seed };
         let folder = self.learn(&lesson, watch)?;
         let loss = self.judge(&folder)?;
+        // What learnt too much of too little stays as it was.
+        if loss < candidate.loss() {
+            candidate.folder = folder;
+        }
         candidate.rounds.push(Judged { steps, loss });
-        candidate.folder = folder;
         Ok(loss)
     }
 
@@ -198,10 +201,9 @@ impl Job<'_> {
         Ok(candidate)
     }
 
-    /// What a candidate is judged by: its last loss, and what its storages will cost.
+    /// What a candidate is judged by: its loss, and what its storages will cost.
     pub(super) fn expected(&self, candidate: &Candidate) -> f64 {
-        let last = candidate.rounds.last().map_or(candidate.assembled, |judged| judged.loss);
-        last + candidate.lost_by_storage
+        candidate.loss() + candidate.lost_by_storage
     }
 
     /// The original trained on with the text for as many steps as a recovery has in all: none where nothing was recovered.
