@@ -52,13 +52,14 @@ CASES = {
     "distilbert": ["classify", "regress", "span", "embed"],
     "albert": ["classify", "choose", "span", "embed"],
     "mpnet": ["classify", "choose", "span", "embed"],
+    "mobilebert": ["classify", "choose", "span", "embed"],
 }
 
 
 def build(family, task):
     kind, extra = TASKS[task]
     more = {"d_embed": 8, "shared": "all"} if family == "albert" else {}
-    spec = bert.spec(2, head="none", backbone=family, **more)
+    spec = bert.mobile(head="none") if family == "mobilebert" else bert.spec(2, head="none", backbone=family, **more)
     config = bert.config(spec)
     config.update(extra)
     prefix = type(config).__name__.removesuffix("Config")
@@ -133,6 +134,7 @@ def draw(family, task, case):
         spec, model = build(family, task)
         model.eval()
         fixture.reinitialise(model, random)
+        bert.no_padding_vector(model)
         given = {**inputs(spec, random), "targets": targets(task)}
         steps = adamw_losses(task, copy.deepcopy(model), given)
         exact = adamw_losses(task, copy.deepcopy(model).double(), given)

@@ -176,8 +176,26 @@ def count_llama(spec, d, f, v):
     return int(spec["layers"].split(")x")[1]) * layer + d + v * d * (1 if spec["tie_embeddings"] else 2)
 
 
+def count_mobilebert(spec, d, f, v):
+    """As docs/costs.md has bottlenecks."""
+    e, layers = spec["d_embed"], int(spec["layers"].split(")x")[1])
+    sizes = re.search(r"width=(\d+),.*ffns=(\d+),narrow=(\w+)", spec["layers"])
+    layer = 4 * (d * d + d) + 2 * d * f + f + d + 2 * 2 * d
+    if sizes:
+        w, n, narrow = int(sizes[1]), int(sizes[2]), sizes[3] == "true"
+        into = (1 if narrow else 2) * (d * w + w + 2 * w)
+        attention = 3 * (w * w + w) + (w if narrow else d) * w + w + 2 * w
+        layer = into + attention + n * (2 * w * f + f + w + 2 * w) + w * d + d + 2 * d
+    embedding = v * e + 3 * e * d + d + (spec["max_len"] + spec["segments"]) * d + 2 * d
+    head = d * d + d + 2 * d + v + (d - e) * v if spec["head"] == "masked_lm" else 0
+    pooler = d * d + d if spec["head"] == "none" and spec["classifier_activation"] else 0
+    return layers * layer + embedding + head + pooler
+
+
 def count_encoder(spec, d, f, v):
     """A LayerNorm after the sum of the embeddings, none after the last layer."""
+    if spec["backbone"] == "mobilebert":
+        return count_mobilebert(spec, d, f, v)
     e, layers = spec.get("d_embed", d), int(spec["layers"].split(")x")[1])
     if spec.get("shared") == "all":
         layers //= spec.get("shared_layers", layers)

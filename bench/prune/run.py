@@ -117,7 +117,12 @@ def bits():
     for tenths in [0, 1, 2, 3]:
         for count in [None, 8, 4]:
             def both(tenths=tenths, count=count):
-                model = folder(f"inner 0.{tenths}, activations") if tenths else trained()
+                model = trained()
+                if tenths:
+                    name = f"inner 0.{tenths}, activations"
+                    if not folder(name).exists():
+                        prune(model, name, "--inner", f"0.{tenths}", "--importance", "activations")
+                    model = folder(name)
                 if count:
                     out = folder(f"inner 0.{tenths}, {count} bits")
                     lathe("quantize", model, "--bits", count, "--data", DATA, "--seconds", 0, "--out", out)

@@ -86,6 +86,10 @@ pub trait BlockKind: Sync {
     fn begins_layer(&self) -> bool {
         self.role() == Role::MixesTokens
     }
+    /// Whether it is the last of its layer of the reference, which no block joins any more.
+    fn ends_layer(&self) -> bool {
+        self.role() != Role::MixesTokens
+    }
     /// What it reads of what was laid aside, by name; measured alone, it finds a text of the source's length there.
     fn reads(&self) -> &'static [&'static str] {
         &[]

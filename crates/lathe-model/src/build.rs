@@ -273,7 +273,7 @@ pub(crate) fn layer_numbers(model: &Model) -> Vec<usize> {
         if block.kind.begins_layer() || !open {
             number = Some(number.map_or(0, |n| n + 1));
         }
-        open = role == Role::MixesTokens;
+        open = !block.kind.ends_layer();
         number.expect("just set")
     };
     model.placed(Setting::of(model)).map(assign).collect()

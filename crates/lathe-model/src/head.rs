@@ -4,9 +4,11 @@
 //! plus the log-probability inside the cluster. Training evaluates a cluster only for the tokens that are in it.
 //! Tokens are processed in pieces, so that there is never an array of all tokens by the whole vocabulary.
 
+mod beside;
 mod masked;
 mod outputs;
 
+pub use beside::BesideHead;
 pub use masked::MaskedHead;
 pub use outputs::{Outputs, TaskHead};
 
@@ -159,6 +161,23 @@ impl PoolerAct {
     }
 }
 
+/// The first row of each of so many sequences of hidden states.
+fn first_tokens(hidden: &[f32], width: usize, batch: usize) -> Buf {
+    let mut first = Buf::any(batch * width);
+    for (to, from) in first.chunks_exact_mut(width).zip(hidden.chunks_exact(hidden.len() / batch)) {
+        to.copy_from_slice(&from[..width]);
+    }
+    first
+}
+
+/// Adds rows to the first ones of sequences.
+fn add_to_first(dfirst: &[f32], width: usize, dhidden: &mut [f32]) {
+    let batch = dfirst.len() / width;
+    for (to, from) in dhidden.chunks_exact_mut(dhidden.len() / batch).zip(dfirst.chunks_exact(width)) {
+        to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+    }
+}
+
 /// Salt of the dropout of first tokens.
 const FIRST: u64 = u64::MAX - 4;
 
@@ -174,11 +193,7 @@ impl Pooler {
 
     /// x of each sequence.
     fn first(&self, hidden: &[f32], batch: usize, dropout: Dropout) -> Buf {
-        let width = self.dense.inputs();
-        let mut first = Buf::any(batch * width);
-        for (to, from) in first.chunks_exact_mut(width).zip(hidden.chunks_exact(hidden.len() / batch)) {
-            to.copy_from_slice(&from[..width]);
-        }
+        let mut first = first_tokens(hidden, self.dense.inputs(), batch);
         self.dropout(dropout).apply(&mut first);
         first
     }
@@ -198,8 +213,7 @@ impl Pooler {
         dhidden: &mut [f32],
         grads: &mut Grads,
     ) {
-        let (width, outputs) = (self.dense.inputs(), self.dense.outputs());
-        let batch = pooled.len() / outputs;
+        let batch = pooled.len() / self.dense.outputs();
         let mut first = self.first(hidden, batch, dropout);
         let mut dh = Buf::any(pooled.len());
         for ((dh, &y), dy) in dh.iter_mut().zip(pooled).zip(dpooled) {
@@ -208,9 +222,7 @@ impl Pooler {
         self.dense.backward_params(&first, &dh, grads);
         self.dense.backward_input(params, &dh, &mut first, false);
         self.dropout(dropout).apply(&mut first);
-        for (to, from) in dhidden.chunks_exact_mut(hidden.len() / batch).zip(first.chunks_exact(width)) {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
-        }
+        add_to_first(&first, self.dense.inputs(), dhidden);
     }
 }
 

@@ -143,6 +143,16 @@ impl Pass<'_> {
         self.aside.iter().rev().find(|(known, _)| *known == name).map(|(_, stream)| stream)
     }
 
+    /// Room for the probabilities [B, H, T, S] of a pass that keeps or shows them: zeros where somebody looks at all of them.
+    pub fn room_for_maps(&self, heads: usize, keys: usize) -> Buf {
+        let size = heads * self.rows() * keys;
+        match (self.map.is_wanted(), self.keep) {
+            (true, _) => Buf::zeros(size),
+            (false, true) => Buf::any(size),
+            (false, false) => Buf::default(),
+        }
+    }
+
     /// Shows the inputs of a linear layer by which units write, where somebody looks.
     pub fn show(&self, linear: &Linear, x: &[f32]) {
         if self.context.get::<Observe>().is_some() {

@@ -280,10 +280,15 @@ impl Linear {
 
     /// As [`Self::forward`], into a part of a matrix.
     pub fn forward_into(&self, params: &Params, x: Mat<'_>, y: MatMut<'_>) {
+        self.forward_onto(params, x, y, false);
+    }
+
+    /// As [`Self::forward_into`], or added to what is there.
+    pub fn forward_onto(&self, params: &Params, x: Mat<'_>, y: MatMut<'_>, accumulate: bool) {
         self.matrix.observe(params, 0, x);
         let mut rounded = Vec::new();
         let x = self.matrix.entering(x, &mut rounded);
-        self.matrix.with(params, false, |w| linear::forward(x, w, self.bias(params), y, false));
+        self.matrix.with(params, false, |w| linear::forward(x, w, self.bias(params), y, accumulate));
     }
 
     /// y = x W + b of several layers with the same input. Where all are integers of one format, x is rounded once and

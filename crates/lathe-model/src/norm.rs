@@ -19,7 +19,7 @@ pub struct NormParams {
 /// How many parameters a norm of a width has.
 pub fn params_of(kind: NormKind, width: u64) -> u64 {
     match kind.norm {
-        Norm::Layer => 2 * width,
+        Norm::Layer | Norm::Scale => 2 * width,
         Norm::Rms => width,
     }
 }
@@ -30,7 +30,7 @@ impl NormParams {
         let init = if deviation > 0.0 { Init::Normal(1.0, deviation) } else { Init::Constant(1.0) };
         let gamma = builder.param(format!("{name}.weight"), &[width], init);
         let beta =
-            (kind.norm == Norm::Layer).then(|| builder.param(format!("{name}.bias"), &[width], Init::Constant(0.0)));
+            (kind.norm != Norm::Rms).then(|| builder.param(format!("{name}.bias"), &[width], Init::Constant(0.0)));
         Self { kind, gamma, beta }
     }
 
@@ -65,6 +65,11 @@ impl NormParams {
     /// [`Self::forward`] as nodes of ONNX, over the last axis.
     pub fn onnx(&self, pass: &mut OnnxPass<'_>, x: &Value) -> Value {
         let gamma = pass.vector(self.gamma);
+        if let (Some(beta), Norm::Scale) = (self.beta, self.kind.norm) {
+            let beta = pass.vector(beta);
+            let y = pass.graph.node("Mul", &[x, &gamma], &[]);
+            return pass.graph.node("Add", &[&y, &beta], &[]);
+        }
         if let Some(beta) = self.beta {
             let beta = pass.vector(beta);
             let attributes = [("axis", (-1).into()), ("epsilon", self.kind.eps.into())];

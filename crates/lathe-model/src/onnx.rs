@@ -107,12 +107,15 @@ fn build(network: &Network, options: &OnnxOptions) -> Result<Graph, String> {
     if !frame.backbone.causal() || body.top.head.is_none() {
         pass.graph.output("last_hidden_state", &x, Kind::F32, &[batch.clone(), len.clone(), width.clone()]);
     }
+    let task_of_texts = body.top.task.as_ref().is_some_and(|task| !task.of_tokens);
     let mut of_text = None;
-    if let Some(pooler) = &body.top.pooler {
+    if body.top.pooler.is_some() || task_of_texts {
         let (place, axis) = (pass.graph.ints(&[0]), pass.graph.ints(&[1]));
         let first = pass.graph.node("Gather", &[&x, &place], &[("axis", 1.into())]); // [B, 1, D]
-        let dense = pooler.dense.onnx(&mut pass, &first);
-        let dense = pass.graph.node("Squeeze", &[&dense, &axis], &[]);
+        of_text = Some(pass.graph.node("Squeeze", &[&first, &axis], &[]));
+    }
+    if let (Some(pooler), Some(first)) = (&body.top.pooler, &of_text) {
+        let dense = pooler.dense.onnx(&mut pass, first);
         let act = match pooler.act {
             PoolerAct::Tanh => "Tanh",
             PoolerAct::Relu => "Relu",
@@ -166,7 +169,7 @@ impl OnnxPass<'_> {
     }
 
     /// Which tokens count: [B, T] of an encoder, [B, S] of a decoder with a cache; none where all do.
-    fn mask(&mut self) -> Option<Value> {
+    pub(crate) fn mask(&mut self) -> Option<Value> {
         let len = if self.cache { "total" } else { "length" };
         let has_one = self.cache || !self.model.frame.backbone.causal();
         has_one.then(|| self.tokens_input("attention_mask", len))

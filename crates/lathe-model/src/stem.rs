@@ -132,7 +132,7 @@ pub struct TokenStem {
 }
 
 /// Input and statistics of its norm.
-type NormSaved = Option<(Buf, Buf)>;
+pub(crate) type NormSaved = Option<(Buf, Buf)>;
 
 /// Salt of its dropout.
 const SALT: u64 = u64::MAX - 1;
@@ -142,18 +142,10 @@ impl TokenStem {
     pub fn new(embedding: Embedding) -> Self {
         Self { embedding, positions: None, first_position: 0, segments: None, norm: None }
     }
-}
 
-/// Which text a token is of: the last that a model knows, where there are more.
-fn segment_of<'a>(input: &Input<'a>, known: usize) -> impl Fn(usize) -> usize + use<'a> {
-    let segments = input.segments;
-    move |i| segments.map_or(0, |segments| (segments[i] as usize).min(known.saturating_sub(1)))
-}
-
-impl Stem for TokenStem {
-    fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved) {
+    /// Vectors [B * T, D] of tokens with what is added to them, and what the way back needs.
+    pub(crate) fn add(&self, pass: &StemPass<'_>, input: &Input<'_>, mut x: Buf) -> (Buf, NormSaved) {
         let params = pass.params;
-        let mut x = self.embedding.forward(params, input.ids);
         let width = x.len() / input.ids.len().max(1);
         if let Some(positions) = self.positions {
             let first = self.first_position + pass.position;
@@ -174,22 +166,19 @@ impl Stem for TokenStem {
             saved = pass.keep.then_some((sum, stats));
         }
         pass.dropout.with(SALT).apply(&mut x);
-        (Stream::new(x, input.len(), pass.position, input.mask), Box::new(saved))
+        (x, saved)
     }
 
-    fn backward(
+    /// The gradient of the vectors from that of what [`Self::add`] gave; adds those of what was added.
+    pub(crate) fn add_backward(
         &self,
         pass: &StemPass<'_>,
         input: &Input<'_>,
-        saved: Saved,
-        (mut dx, _): (Buf, &AsideGrads),
+        saved: NormSaved,
+        mut dx: Buf,
         grads: &mut Grads,
-    ) {
-        if !grads.wanted() {
-            return;
-        }
+    ) -> Buf {
         pass.dropout.with(SALT).apply(&mut dx);
-        let saved: NormSaved = *saved.downcast().expect("what this stem saved");
         if let (Some(norm), Some((sum, stats))) = (&self.norm, saved) {
             let mut dsum = Buf::zeros(dx.len());
             norm.backward(pass.params, &sum, &stats, &dx, &mut dsum, grads);
@@ -208,7 +197,59 @@ impl Stem for TokenStem {
                 table[segment * width..][..width].iter_mut().zip(row).for_each(|(sum, d)| *sum += d);
             }
         }
-        self.embedding.backward(pass.params, input.ids, &dx, grads);
+        dx
+    }
+
+    /// [`Self::add`] as nodes of ONNX.
+    pub(crate) fn add_onnx(&self, pass: &mut OnnxPass<'_>, mut x: Value) -> Value {
+        if let Some(positions) = self.positions {
+            let table = pass.vector(positions);
+            let rows = pass.position_rows(&table, self.first_position);
+            x = pass.graph.node("Add", &[&x, &rows], &[]);
+        }
+        if let Some(segments) = self.segments {
+            let (table, several) = (pass.vector(segments), pass.params.param(segments).shape[0] > 1);
+            let rows = match several {
+                true => {
+                    let segments = pass.segments();
+                    pass.graph.node("Gather", &[&table, &segments], &[])
+                }
+                false => table, // [1, D]
+            };
+            x = pass.graph.node("Add", &[&x, &rows], &[]);
+        }
+        match &self.norm {
+            Some(norm) => norm.onnx(pass, &x),
+            None => x,
+        }
+    }
+}
+
+/// Which text a token is of: the last that a model knows, where there are more.
+fn segment_of<'a>(input: &Input<'a>, known: usize) -> impl Fn(usize) -> usize + use<'a> {
+    let segments = input.segments;
+    move |i| segments.map_or(0, |segments| (segments[i] as usize).min(known.saturating_sub(1)))
+}
+
+impl Stem for TokenStem {
+    fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved) {
+        let (x, saved) = self.add(pass, input, self.embedding.forward(pass.params, input.ids));
+        (Stream::new(x, input.len(), pass.position, input.mask), Box::new(saved))
+    }
+
+    fn backward(
+        &self,
+        pass: &StemPass<'_>,
+        input: &Input<'_>,
+        saved: Saved,
+        (dx, _): (Buf, &AsideGrads),
+        grads: &mut Grads,
+    ) {
+        if grads.wanted() {
+            let saved: NormSaved = *saved.downcast().expect("what this stem saved");
+            let dx = self.add_backward(pass, input, saved, dx, grads);
+            self.embedding.backward(pass.params, input.ids, &dx, grads);
+        }
     }
 
     fn composed_embed(&self, graph: &Graph<'_>, ids: &[u32]) -> Result<Tensor> {
@@ -235,27 +276,8 @@ impl Stem for TokenStem {
     }
 
     fn onnx(&self, pass: &mut OnnxPass<'_>) -> std::result::Result<Value, String> {
-        let mut x = self.embedding.onnx(pass);
-        if let Some(positions) = self.positions {
-            let table = pass.vector(positions);
-            let rows = pass.position_rows(&table, self.first_position);
-            x = pass.graph.node("Add", &[&x, &rows], &[]);
-        }
-        if let Some(segments) = self.segments {
-            let (table, several) = (pass.vector(segments), pass.params.param(segments).shape[0] > 1);
-            let rows = match several {
-                true => {
-                    let segments = pass.segments();
-                    pass.graph.node("Gather", &[&table, &segments], &[])
-                }
-                false => table, // [1, D]
-            };
-            x = pass.graph.node("Add", &[&x, &rows], &[]);
-        }
-        Ok(match &self.norm {
-            Some(norm) => norm.onnx(pass, &x),
-            None => x,
-        })
+        let x = self.embedding.onnx(pass);
+        Ok(self.add_onnx(pass, x))
     }
 
     fn tables(&self) -> &[EmbeddingTable] {

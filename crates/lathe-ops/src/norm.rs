@@ -1,5 +1,5 @@
 //! Layer norm (Ba et al., 2016): y = (x - mean) / sqrt(var + eps) * gamma + beta, per row, and RMS norm (Zhang
-//! and Sennrich, 2019): y = x / sqrt(mean x^2 + eps) * gamma.
+//! and Sennrich, 2019): y = x / sqrt(mean x^2 + eps) * gamma. In the place of either, none (MobileBERT's NoNorm): y = x * gamma + beta.
 
 use crate::parallel;
 use crate::simd::{simd, sum, sum2};
@@ -12,6 +12,8 @@ pub enum Norm {
     Layer,
     /// Divides by the root of the mean square.
     Rms,
+    /// Does nothing before gamma and beta.
+    Scale,
 }
 
 /// A norm's variant and its epsilon.
@@ -35,8 +37,11 @@ impl NormKind {
         let centre = self.norm == Norm::Layer;
         parallel::zip_rows((y, width), (stats, 2), |row, y, stats| {
             let x = &x[row * width..][..width];
-            let (mean, variance) = moments(x, centre);
-            stats.copy_from_slice(&[mean, 1.0 / (variance + self.eps).sqrt()]);
+            stats.copy_from_slice(&[0.0, 1.0]);
+            if self.norm != Norm::Scale {
+                let (mean, variance) = moments(x, centre);
+                stats.copy_from_slice(&[mean, 1.0 / (variance + self.eps).sqrt()]);
+            }
             apply_row(x, gamma, beta, stats[0], stats[1], y);
         });
     }
@@ -68,7 +73,10 @@ impl NormKind {
             let (x, dy) = (&x[row * width..][..width], &dy[row * width..][..width]);
             let (gamma_sums, beta_sums) = sums.split_at_mut(width);
             params_row(x, stats[2 * row], stats[2 * row + 1], dy, gamma_sums, beta_sums);
-            backward_row(x, gamma, stats[2 * row], stats[2 * row + 1], dy, centre, dx);
+            match self.norm {
+                Norm::Scale => scale_backward_row(gamma, dy, dx),
+                _ => backward_row(x, gamma, stats[2 * row], stats[2 * row + 1], dy, centre, dx),
+            }
         });
         dgamma.iter_mut().zip(&sums[..width]).for_each(|(d, s)| *d += s);
         dbeta.iter_mut().zip(&sums[width..]).for_each(|(d, s)| *d += s);
@@ -78,10 +86,13 @@ impl NormKind {
     pub fn composed(self, x: &Tensor, gamma: &Tensor, beta: Option<&Tensor>) -> Result<Tensor> {
         let x = match self.norm {
             Norm::Layer => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?,
-            Norm::Rms => x.clone(),
+            Norm::Rms | Norm::Scale => x.clone(),
         };
-        let deviation = (x.sqr()?.mean_keepdim(D::Minus1)? + f64::from(self.eps))?.sqrt()?;
-        let y = x.broadcast_div(&deviation)?.broadcast_mul(gamma)?;
+        let normed = match self.norm {
+            Norm::Scale => x,
+            _ => x.broadcast_div(&(x.sqr()?.mean_keepdim(D::Minus1)? + f64::from(self.eps))?.sqrt()?)?,
+        };
+        let y = normed.broadcast_mul(gamma)?;
         match beta {
             Some(beta) => y.broadcast_add(beta),
             None => Ok(y),
@@ -115,6 +126,14 @@ simd! {
         let flat = if centre { sum2(dy, gamma, |dy, gamma| dy * gamma) / n } else { 0.0 };
         for (((dx, &x), &gamma), &dy) in dx.iter_mut().zip(x).zip(gamma).zip(dy) {
             *dx += scale * (dy * gamma - flat - (x - mean) * scale * along);
+        }
+    }
+}
+
+simd! {
+    fn scale_backward_row(gamma: &[f32], dy: &[f32], dx: &mut [f32]) {
+        for ((dx, &gamma), &dy) in dx.iter_mut().zip(gamma).zip(dy) {
+            *dx += gamma * dy;
         }
     }
 }

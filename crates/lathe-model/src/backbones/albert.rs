@@ -198,7 +198,7 @@ impl BuildBackbone for Albert {
     }
 
     fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>> {
-        let tokens = LIKE_BERT.token_stem(&narrow(frame), builder);
+        let tokens = LIKE_BERT.token_stem(&narrow(frame), &narrow(frame), builder);
         let sizes = [frame.d_embed, frame.d_model].map(|size| size as usize);
         let wide = projected(frame).then(|| linear(builder, "albert.encoder.embedding_hidden_mapping_in", sizes));
         Ok(Box::new(AlbertStem { tokens, wide }))

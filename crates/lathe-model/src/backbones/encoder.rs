@@ -6,7 +6,7 @@
 use crate::blocks::{AttentionStyle, Buckets};
 use crate::build::{BuildBackbone, DEVIATION, FrameCost, NetworkBuilder, Style};
 use crate::embedding::{self, Embedding, EmbeddingStyle};
-use crate::folder::{ConfigReader, Json, json_of, uniform};
+use crate::folder::{ConfigReader, Json, Uniform, json_of, uniform};
 use crate::head::{Head, HeadStyle, MaskedHead, Pooler, PoolerAct, TaskHead, TokenHead, Top};
 use crate::linear::{Layout, Linear};
 use crate::norm::NormParams;
@@ -214,7 +214,8 @@ impl Encoder {
 
     /// The vector of a text: that of the output layer, or one that was asked for.
     fn vector(&self, frame: &Frame) -> Option<Vector> {
-        self.head(frame).vector.or(self.pooler.filter(|_| frame.flag("pooler")))
+        let first_token = frame.own.contains_key("classifier_activation") && !frame.flag("classifier_activation");
+        self.head(frame).vector.or(self.pooler.filter(|_| frame.flag("pooler"))).filter(|_| !first_token)
     }
 
     /// Numbers of the output layer of a task: of labels, of where an answer begins and ends, or one.
@@ -230,10 +231,10 @@ impl Encoder {
         format!("{}.{part}", self.names.prefix)
     }
 
-    /// Vectors of tokens, positions and segments, which are `width` wide, and their norm.
-    pub fn token_stem(&self, frame: &Frame, builder: &mut Builder) -> TokenStem {
+    /// Vectors of tokens, as wide as a frame says, and positions, segments and a norm.
+    pub fn token_stem(&self, frame: &Frame, of_tokens: &Frame, builder: &mut Builder) -> TokenStem {
         let d = frame.d_model as usize;
-        let mut stem = TokenStem::new(Embedding::new(frame, &self.masked.embedding, builder));
+        let mut stem = TokenStem::new(Embedding::new(of_tokens, &self.masked.embedding, builder));
         let mut table = |name: &str, rows: u32| {
             let name = self.name(&format!("embeddings.{name}_embeddings.weight"));
             builder.param(name, &[rows as usize, d], Init::Normal(0.0, DEVIATION))
@@ -241,7 +242,7 @@ impl Encoder {
         stem.positions = Some(table("position", frame.max_len + self.unused_rows));
         stem.first_position = self.unused_rows as usize;
         stem.segments = frame.int("segments").map(|rows| table("token_type", rows));
-        stem.norm = Some(NormParams::new(builder, &self.name("embeddings.LayerNorm"), norm_kind(frame), d, 0.0));
+        stem.norm = Some(NormParams::new(builder, &self.name("embeddings.LayerNorm"), block_norm(frame), d, 0.0));
         if let Some(buckets) = &self.buckets {
             buckets.param(frame, builder);
         }
@@ -275,7 +276,7 @@ impl Encoder {
         let (d, width) = (frame.d_model as usize, of_tokens.d_model as usize);
         let dense = linear(builder, dense, [d, width]);
         let norm = NormParams::new(builder, norm, norm_kind(frame), width, 0.0);
-        let tokens = TokenHead::new(of_tokens, (stem.tables(), embedding), tokens, builder);
+        let tokens = Box::new(TokenHead::new(of_tokens, (stem.tables(), embedding), tokens, builder));
         Box::new(MaskedHead { dense, act: act.unwrap_or_else(|| head_act(frame)), norm, tokens })
     }
 
@@ -325,6 +326,36 @@ impl Encoder {
         (positions, u64::from(frame.int("segments").unwrap_or(0)) * width + 2 * width)
     }
 
+    /// `config.json` of a model of such layers.
+    pub fn config_of(&self, model: &Model, layers: &Uniform) -> Option<Json> {
+        let frame = &model.frame;
+        let (activation, _) = ACTIVATIONS.iter().find(|(_, known)| *known == frame.activation)?;
+        let head = self.head(frame);
+        // With an output layer for tokens there is no pooler, and without any layer there is one if the family has it.
+        let pooler = head.name == "none" && self.pooler.is_some();
+        let fits = head.vector.is_some() || frame.flag("pooler") == pooler;
+        if frame.norm != NormPlace::Post || !fits {
+            return None;
+        }
+        let spec = model.spec();
+        let value = |ours: &str| match ours {
+            "inner" => json!(layers.inner),
+            "heads" => json!(layers.heads),
+            "max_len" => json!(frame.max_len + self.unused_rows),
+            ours => spec.get(ours).map_or(Json::Null, json_of),
+        };
+        let mut config: serde_json::Map<String, Json> = (self.config.only)().into_iter().map(owned).collect();
+        config.insert("architectures".into(), json!([format!("{}{}", self.config.class, head.class)]));
+        config.insert("model_type".into(), json!(self.config.model_types[0]));
+        config.insert(self.config.layers.0.into(), json!(layers.count));
+        config.insert(self.config.activation.0.into(), json!(activation));
+        config.extend(self.config.copied.iter().map(|(theirs, ours, _)| owned((*theirs, value(ours)))));
+        if head.name == "classify" || head.name == "regress" {
+            config.extend(labels_config(frame, head.name == "regress").map(owned));
+        }
+        Some(Json::Object(config))
+    }
+
     /// What the class of an architecture means to the keys `head` and `pooler`.
     fn read_head(&self, reader: &mut ConfigReader<'_>) -> Result<()> {
         let architecture = reader.value("architectures").and_then(|list| list.get(0)).and_then(Json::as_str);
@@ -356,8 +387,16 @@ pub(super) fn norm_kind(frame: &Frame) -> NormKind {
     NormKind { norm: Norm::Layer, eps: frame.real("norm_eps").unwrap_or(1e-12) as f32 }
 }
 
+/// The norm of blocks and embedding, where the key `norm_kind` of a family may say another.
+fn block_norm(frame: &Frame) -> NormKind {
+    match frame.word("norm_kind") {
+        Some("scale") => NormKind { norm: Norm::Scale, eps: 0.0 },
+        _ => norm_kind(frame),
+    }
+}
+
 /// The non-linearity of the output layer, which has no gate.
-fn head_act(frame: &Frame) -> Act {
+pub(super) fn head_act(frame: &Frame) -> Act {
     match frame.activation {
         Activation::Relu | Activation::Reglu => Act::Relu,
         Activation::Gelu | Activation::Geglu => Act::Gelu,
@@ -388,7 +427,7 @@ impl BuildBackbone for Encoder {
     }
 
     fn style(&self, frame: &Frame, _: usize) -> Style {
-        Style::linear(norm_kind(frame))
+        Style::linear(block_norm(frame))
     }
 
     fn attention(&self, _: &Frame) -> AttentionStyle {
@@ -396,7 +435,7 @@ impl BuildBackbone for Encoder {
     }
 
     fn stem(&self, frame: &Frame, builder: &mut Builder) -> Result<Box<dyn Stem>> {
-        Ok(Box::new(self.token_stem(frame, builder)))
+        Ok(Box::new(self.token_stem(frame, frame, builder)))
     }
 
     fn top(&self, frame: &Frame, stem: &dyn Stem, builder: &mut Builder) -> Top {
@@ -436,33 +475,8 @@ impl BuildBackbone for Encoder {
     }
 
     fn write_config(&self, model: &Model) -> Option<Json> {
-        let frame = &model.frame;
-        let layers = uniform(model)?;
-        let (activation, _) = ACTIVATIONS.iter().find(|(_, known)| *known == frame.activation)?;
-        let head = self.head(frame);
-        // With an output layer for tokens there is no pooler, and without any layer there is one if the family has it.
-        let pooler = head.name == "none" && self.pooler.is_some();
-        let fits = head.vector.is_some() || frame.flag("pooler") == pooler;
-        if frame.norm != NormPlace::Post || layers.heads * layers.d_head != frame.d_model || !fits {
-            return None;
-        }
-        let spec = model.spec();
-        let value = |ours: &str| match ours {
-            "inner" => json!(layers.inner),
-            "heads" => json!(layers.heads),
-            "max_len" => json!(frame.max_len + self.unused_rows),
-            ours => spec.get(ours).map_or(Json::Null, json_of),
-        };
-        let mut config: serde_json::Map<String, Json> = (self.config.only)().into_iter().map(owned).collect();
-        config.insert("architectures".into(), json!([format!("{}{}", self.config.class, head.class)]));
-        config.insert("model_type".into(), json!(self.config.model_types[0]));
-        config.insert(self.config.layers.0.into(), json!(layers.count));
-        config.insert(self.config.activation.0.into(), json!(activation));
-        config.extend(self.config.copied.iter().map(|(theirs, ours, _)| owned((*theirs, value(ours)))));
-        if head.name == "classify" || head.name == "regress" {
-            config.extend(labels_config(frame, head.name == "regress").map(owned));
-        }
-        Some(Json::Object(config))
+        let layers = uniform(model).filter(|layers| layers.heads * layers.d_head == model.frame.d_model)?;
+        self.config_of(model, &layers)
     }
 
     /// A model without an output layer saves its weights without a prefix; very old files call a norm's parameters gamma

@@ -11,6 +11,7 @@ mod encoder;
 mod gguf;
 mod gpt2;
 mod llama;
+mod mobilebert;
 mod mpnet;
 mod opt;
 mod roberta;
@@ -29,4 +30,5 @@ pub const BACKBONES: &[&dyn Backbone] = &[
     &distilbert::DISTILBERT,
     &albert::Albert,
     &mpnet::MPNET,
+    &mobilebert::MobileBert,
 ];

@@ -4,12 +4,14 @@
 //! contract tests then know it. A block may also live outside of this crate: `examples/` has one.
 
 mod attention;
+mod bottleneck;
 mod ffn;
 mod low_rank;
 mod moe;
 mod skip;
 
 pub use attention::{AttentionStyle, Buckets, Distances, Rotary, Scores};
+pub use bottleneck::Sizes as BottleneckSizes;
 pub use moe::MoeStats;
 
 use crate::build;
@@ -17,7 +19,8 @@ use crate::norm;
 use lathe_core::{BlockKind, Frame};
 
 /// Every kind of block, in the order in which lists and tables show them.
-pub const BLOCKS: &[&dyn BlockKind] = &[&attention::Attention, &ffn::Ffn, &moe::Moe, &low_rank::LowRank, &skip::Skip];
+pub const BLOCKS: &[&dyn BlockKind] =
+    &[&attention::Attention, &ffn::Ffn, &moe::Moe, &low_rank::LowRank, &skip::Skip, &bottleneck::Bottleneck];
 
 /// f32.
 const BYTES: u128 = 4;

@@ -1,6 +1,6 @@
 //! The output layer of an encoder that was trained on masked tokens.
 
-use super::{Head, LogitLoss, TokenHead, gather};
+use super::{Head, LogitLoss, gather};
 use crate::composed::Graph;
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
@@ -23,7 +23,7 @@ pub struct MaskedHead {
     /// After it.
     pub norm: NormParams,
     /// From there to tokens.
-    pub tokens: TokenHead,
+    pub tokens: Box<dyn Head>,
 }
 
 /// What the way back through the transform needs.

@@ -1,8 +1,8 @@
-//! The output layer of an encoder that was fine-tuned: W x + b of the vector of each text (the pooler's), or of each
-//! token. What the numbers mean is for a task: scores of labels, a value, how well a text continues another, or where
+//! The output layer of an encoder that was fine-tuned: W x + b of the vector of each text (the pooler's, or its first
+//! token's), or of each token. What the numbers mean is for a task: scores of labels, a value, how well a text continues another, or where
 //! an answer begins and ends.
 
-use super::Top;
+use super::{Top, add_to_first, first_tokens};
 use crate::linear::Linear;
 use crate::params::{Grads, Params};
 use lathe_ops::buffer::Buf;
@@ -32,8 +32,10 @@ impl Top {
     pub fn outputs(&self, params: &Params, hidden: &[f32], batch: usize, dropout: Dropout) -> Option<Outputs> {
         let task = self.task.as_ref()?;
         let pooled = (!task.of_tokens).then(|| {
-            let pooler = self.pooler.as_ref().expect("a pooler below an output layer of texts");
-            let pooled = pooler.forward(params, hidden, batch, dropout);
+            let pooled = match &self.pooler {
+                Some(pooler) => pooler.forward(params, hidden, batch, dropout),
+                None => first_tokens(hidden, task.dense.inputs(), batch),
+            };
             let mut dropped = pooled.clone();
             dropout.with(SALT).apply(&mut dropped);
             (pooled, dropped)
@@ -65,8 +67,10 @@ impl Top {
         let mut dpooled = Buf::any(pooled.len());
         task.dense.backward_input(params, dvalues, &mut dpooled, false);
         dropout.with(SALT).apply(&mut dpooled);
-        let pooler = self.pooler.as_ref().expect("a pooler below an output layer of texts");
-        pooler.backward(params, hidden, (pooled, &dpooled), dropout, &mut dhidden, grads);
+        match &self.pooler {
+            Some(pooler) => pooler.backward(params, hidden, (pooled, &dpooled), dropout, &mut dhidden, grads),
+            None => add_to_first(&dpooled, task.dense.inputs(), &mut dhidden),
+        }
         dhidden
     }
 }

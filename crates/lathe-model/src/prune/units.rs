@@ -25,7 +25,7 @@ pub fn units(network: &Network, knob: &str) -> Result<Vec<Option<Units>>> {
     let units: Vec<Option<Units>> = (0..network.model.blocks.len()).map(of_slot).collect();
     if units.iter().flatten().all(|units| units.count < 2) {
         let found = format!("no block of {} with more than one to spare", network.model.layers());
-        return Err(Error::value(knob, found, "blocks that have several"));
+        return Err(Error::value(knob, found, "blocks that have several, which can go one by one"));
     }
     Ok(units)
 }

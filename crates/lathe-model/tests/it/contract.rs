@@ -25,7 +25,7 @@ pub(crate) fn model_of(backbone: &dyn Backbone, layers: &str, extra: &str) -> Mo
     spec.model(&REGISTRY).unwrap_or_else(|error| panic!("{error}\n{toml}"))
 }
 
-/// A stack of one block of each variant that its kind offers, between others, in each backbone.
+/// A stack of one block of each variant that its kind offers, between others, in each backbone that the kind takes.
 pub(crate) fn cases() -> Vec<Model> {
     let mut models = Vec::new();
     for &backbone in REGISTRY.backbones {
@@ -33,6 +33,7 @@ pub(crate) fn cases() -> Vec<Model> {
         for kind in BLOCKS {
             let mut variants = kind.variants(&frame);
             variants.push(Block::new(*kind));
+            variants.retain(|variant| kind.check(variant, &frame).is_ok());
             for variant in variants {
                 models.push(model_of(backbone, &format!("s {variant:?} f {variant:?}"), ""));
             }
@@ -97,6 +98,9 @@ fn parameters_are_those_counted() {
             "final_norm=true",
             "activation='geglu'",
             "activation='relu'",
+            "norm_kind='layer'\nclassifier_activation=false\nhead='regress'",
+            "d_embed=4\nhead='none'\ntie_embeddings=false",
+            "d_embed=4\ntie_embeddings=false",
         ] {
             let lengths = if backbone.ignored_keys().contains(&"max_len") { "mem_len=5" } else { "max_len=12" };
             let toml = format!("backbone='{}'\nlayers='s f'\nvocab=11\nd_model=8\n{lengths}\n{extra}", backbone.key());
@@ -341,6 +345,9 @@ fn fewer_units_are_the_same_without_the_others() {
             let full = model_of(backbone, &layers(if extra.is_empty() { "s4d2" } else { "s4d2g2" }, 16), extra);
             let fewer = model_of(backbone, &layers(if extra.is_empty() { "s2d2" } else { "s2d2g1" }, 5), extra);
             let full_network = network(&full, 6);
+            if full_network.slot(0).units.is_empty() {
+                continue; // heads with a table of all layers
+            }
             let kept = [vec![0, if extra.is_empty() { 3 } else { 0 }], vec![1, 4, 5, 9, 15], vec![0, 2, 3, 11, 12]];
             let mut keep = |slot: usize, _: &lathe_model::layer::Units, count: usize| kept[slot][..count].to_vec();
             let slots = [Some(0), Some(1), Some(2)];
@@ -364,7 +371,7 @@ fn fewer_units_are_the_same_without_the_others() {
             tried += 1;
         }
     }
-    assert!(tried > REGISTRY.backbones.len());
+    assert!(tried >= REGISTRY.backbones.len());
 }
 
 #[test]
@@ -372,7 +379,8 @@ fn blocks_run_alone_and_in_super_nets() {
     for &backbone in REGISTRY.backbones {
         let model = model_of(backbone, "s f", "");
         let variants = |kind: &&'static dyn BlockKind| [kind.variants(&model.frame), vec![Block::new(*kind)]].concat();
-        let options: Vec<Block> = BLOCKS.iter().flat_map(variants).collect();
+        let mut options: Vec<Block> = BLOCKS.iter().flat_map(variants).collect();
+        options.retain(|block| block.kind.check(block, &model.frame).is_ok());
         for block in &options {
             let bench = BlockBench::new(block, &model.frame, 1).unwrap();
             let mut x = Buf::zeros(BATCH * LEN * 8);

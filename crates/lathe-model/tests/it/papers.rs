@@ -56,6 +56,9 @@ fn par_table_a2() {
 fn whole_models() {
     assert_eq!(counts_of("gpt2_small", 1024, 0).total_params(), 124_439_808);
     assert_eq!(counts_of("roberta_base", 512, 0).total_params(), 124_697_433);
+    // The paper prints 25.3M and 15.1M; these are transformers'.
+    assert_eq!(counts_of("mobilebert_base", 512, 0).total_params(), 24_581_888);
+    assert_eq!(counts_of("mobilebert_tiny", 512, 0).total_params(), 15_485_696);
     assert_eq!(counts_of("mpnet_base", 512, 0).total_params(), 109_486_464);
     assert_eq!(counts_of("distilbert_base", 512, 0).total_params(), 66_985_530);
     // transfo-xl-wt103, the published Large, has cutoffs and vocabulary of the same size.

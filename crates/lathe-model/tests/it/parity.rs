@@ -307,6 +307,7 @@ parity! {
     bert_masked bert_full bert_model bert_relu bert_tanh_left
     roberta_masked roberta_model distilbert_masked distilbert_model
     albert_masked albert_groups albert_model mpnet_masked mpnet_model
+    mobilebert_masked mobilebert_narrow mobilebert_model mobilebert_plain
 }
 
 /// Parameters as counted are the parameters there are, for every kind of block and frame.

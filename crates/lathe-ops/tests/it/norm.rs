@@ -1,9 +1,10 @@
-//! Layer norm and RMS norm.
+//! Layer norm, RMS norm, and none of them.
 
 use crate::{close, graph, numbers, same_bits};
 use lathe_ops::norm::{Norm, NormKind};
 
-const KINDS: [NormKind; 2] = [NormKind::LAYER, NormKind { norm: Norm::Rms, eps: 1e-6 }];
+const KINDS: [NormKind; 3] =
+    [NormKind::LAYER, NormKind { norm: Norm::Rms, eps: 1e-6 }, NormKind { norm: Norm::Scale, eps: 0.0 }];
 
 /// y, dx, dgamma and dbeta; RMS norm has no beta.
 fn fused(kind: NormKind, x: &[f32], gamma: &[f32], beta: &[f32], dy: &[f32]) -> Vec<Vec<f32>> {
@@ -16,7 +17,7 @@ fn fused(kind: NormKind, x: &[f32], gamma: &[f32], beta: &[f32], dy: &[f32]) -> 
 
 fn inputs(kind: NormKind, rows: usize, width: usize) -> [Vec<f32>; 4] {
     let x = numbers(rows * width, 1).iter().map(|x| 3.0 * x + 0.5).collect();
-    let beta = if kind.norm == Norm::Layer { width } else { 0 };
+    let beta = if kind.norm == Norm::Rms { 0 } else { width };
     [x, numbers(width, 2), numbers(beta, 3), numbers(rows * width, 4)]
 }
 
@@ -29,7 +30,7 @@ fn fused_is_composed() {
                 let found = fused(kind, &x, &gamma, &beta, &dy);
                 let (xs, widths): (&[usize], &[usize]) = (&[rows, width], &[width]);
                 let (y, gradients) = match kind.norm {
-                    Norm::Layer => {
+                    Norm::Layer | Norm::Scale => {
                         let inputs = [(&*x, xs), (&*gamma, widths), (&*beta, widths)];
                         let (y, gradients) = graph(inputs, &dy, |[x, g, b]| kind.composed(x, g, Some(b)));
                         (y, gradients.to_vec())

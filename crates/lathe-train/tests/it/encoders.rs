@@ -22,6 +22,7 @@ const CASES: &[&str] = &[
     "distilbert_classify", "distilbert_regress", "distilbert_span", "distilbert_embed",
     "albert_classify", "albert_choose", "albert_span", "albert_embed",
     "mpnet_classify", "mpnet_choose", "mpnet_span", "mpnet_embed",
+    "mobilebert_classify", "mobilebert_choose", "mobilebert_span", "mobilebert_embed",
 ];
 
 /// What the names of its weights begin with.

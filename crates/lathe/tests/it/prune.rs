@@ -54,6 +54,12 @@ fn every_backbone_gets_smaller() {
         // How units are chosen does not depend on the backbone.
         for (name, what) in ways.into_iter().take(if key == "gpt2" { 7 } else { 4 }) {
             let out = path(&dir, name);
+            if (key, name) == ("mpnet", "heads") {
+                // Each head has biases in a table of all layers.
+                let (code, told) = fails(&[&["prune", &model, "--data", DATA, "--out", &out][..], what].concat());
+                assert!(code == 2 && told.contains("which can go one by one"), "{told}");
+                continue;
+            }
             let found = prune(&model, &out, what);
             for pair in ["params", "loss", "bits_per_byte", "latency_ms"] {
                 assert!(
@@ -97,8 +103,8 @@ fn every_backbone_gets_smaller() {
         let source = lathe_train::data::Source::open(DATA).unwrap();
         let all = source.beginning(source.bytes() as usize).unwrap();
         std::fs::write(&text, &all[source.split().unwrap() as usize..]).unwrap();
-        let evaluated = json(&["eval", &path(&dir, "heads"), "--data", &text]);
-        let found = prune(&model, &path(&dir, "heads"), &["--heads", "0.5"]);
+        let evaluated = json(&["eval", &path(&dir, "inner"), "--data", &text]);
+        let found = prune(&model, &path(&dir, "inner"), &["--inner", "0.25"]);
         assert!((number(&evaluated["loss"]) - number(&found["loss"]["after"])).abs() < 1e-6, "{key}");
     }
 }

@@ -210,7 +210,7 @@ impl Sublayer for DotAttention {
         let heads = self.norm_heads(pass, &mut qkv);
         self.rotate(pass, &mut qkv, &positions(pass.position, pass.len));
         let mut context = Buf::any(pass.rows() * a);
-        let mut probabilities = super::room_for_maps(pass, self.heads, pass.len);
+        let mut probabilities = pass.room_for_maps(self.heads, pass.len);
         let distances = self.distances(pass.params, pass.len);
         let inputs = self.inputs(pass, &qkv, distances.as_deref());
         match state {
@@ -387,8 +387,11 @@ impl Sublayer for DotAttention {
         }
     }
 
-    /// Heads, or groups of them where they share keys and values.
+    /// Heads, or groups of them where they share keys and values; none where each has biases in a table of all layers.
     fn units(&self) -> Vec<Units> {
+        if self.buckets.is_some() {
+            return Vec::new();
+        }
         let group = self.heads / self.kv_heads * self.d_head;
         let of_qkv: Vec<Slice> = match &self.qkv[..] {
             [all] => Slice::outputs(all, 3, self.d_head).collect(),

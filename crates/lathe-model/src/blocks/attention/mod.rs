@@ -17,11 +17,10 @@ pub use relative::Distances;
 
 use super::{BYTES, memory_bytes};
 use crate::build::{self, BuildBlock, LayerBuilder, Site};
-use crate::layer::{Layer, Pass};
+use crate::layer::Layer;
 use crate::norm;
 use crate::params::Builder;
 use lathe_core::{Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_WIDTH, Result, Role, Setting};
-use lathe_ops::buffer::Buf;
 use lathe_ops::norm::NormKind;
 use lathe_ops::rope::Scaling;
 use std::any::Any;
@@ -125,16 +124,6 @@ fn kv_heads(heads: u32, frame: &Frame) -> u32 {
 
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
-}
-
-/// Room for the probabilities [B, H, T, S] of a pass that keeps or shows them: zeros where somebody looks at all of them.
-fn room_for_maps(pass: &Pass<'_>, heads: usize, keys: usize) -> Buf {
-    let size = heads * pass.rows() * keys;
-    match (pass.map.is_wanted(), pass.keep) {
-        (true, _) => Buf::zeros(size),
-        (false, true) => Buf::any(size),
-        (false, false) => Buf::default(),
-    }
 }
 
 fn style(frame: &Frame) -> AttentionStyle {

@@ -148,7 +148,7 @@ impl Sublayer for RelativeAttention {
             LayerState::Cache(cache) => cache.len + pass.len,
             _ => behind + pass.len,
         };
-        let mut probabilities = super::room_for_maps(pass, self.heads, keys);
+        let mut probabilities = pass.room_for_maps(self.heads, keys);
         let shape = self.shape(pass, keys);
         let r = if let LayerState::Cache(cache) = state {
             let first = cache.append(pass.batch, 2 * a, &kv, 2 * a, 0);
