@@ -10,7 +10,7 @@ import random
 import re
 import statistics
 
-from machine import ROOT, ratio
+from machine import ROOT
 from trained import expand
 
 AGREES, DISAGREES, OPEN = "agrees", "**disagrees**", "cannot be decided"
@@ -60,16 +60,20 @@ def change(group, of, to):
     return mean([100 * (a / b - 1) for a, b in pairs]) if len(pairs) >= 3 else None
 
 
-def latency(group, of, to, claim, names):
-    """A ratio of latencies with the memory cached and projected anew, the latter being what the papers measured."""
-    found, out = OWN.get(group, {}), []
-    if any(name not in found for name in names.values()):
+def share(compared, name):
+    """A model's latency as a share of that of what it stood beside, and its interval."""
+    one = compared["models"][name]
+    return 1 / one["speedup"], tuple(1 / times for times in reversed(one["speedup_interval"]))
+
+
+def latency(group, name, claim, names):
+    """Shares of the latency with the memory cached and projected anew, the latter being what the papers measured."""
+    found = OWN.get(group, {})
+    if any(of_memory not in found for of_memory in names.values()):
         return None
-    for memory, name in names.items():
-        middle, low, high = ratio(found[name]["ms"], of, to)
-        out.append((memory, middle, (low, high)))
-    here = "; ".join(f"{memory} {shown(middle, interval)}" for memory, middle, interval in out)
-    return here, judged(out[-1][2], claim)
+    out = {memory: share(found[of_memory], name) for memory, of_memory in names.items()}
+    here = "; ".join(f"{memory} {shown(*one)}" for memory, one in out.items())
+    return here, judged(out["re-projected"][1], claim)
 
 
 MEMORY = {"cached": "cached", "re-projected": "reproject"}
@@ -80,14 +84,14 @@ def exact(test):
 
 
 def par_latency():
-    found = latency("base", "par_base", "transformer_xl_base", (0, 0.70), {memory: f"{name}, head" for memory, name in MEMORY.items()})
+    found = latency("base", "par_base", (0, 0.70), {memory: f"{name}, head" for memory, name in MEMORY.items()})
     return found and (f"PAR / Transformer-XL: {found[0]}", f"latency: {found[1]} (claim: at most 0.70, re-projected); quality: Figure 4")
 
 
 def par_large():
     out = []
     for size, claim in {"large": (0, 0.76), "24b": (0, 0.72)}.items():
-        found = latency("large", "par", "transformer_xl", claim, {memory: f"{size}, {name}" for memory, name in MEMORY.items()})
+        found = latency("large", "par", claim, {memory: f"{size}, {name}" for memory, name in MEMORY.items()})
         if not found:
             return None
         out.append((f"{size}: {found[0]}", f"{size} {found[1]} (claim: at most {claim[1]})"))
@@ -220,15 +224,14 @@ def lts_figure_12():
 
 
 def lts_appendix_h():
-    found = next(iter(OWN.get("opt", {}).values()), None)
-    if not found:
+    found = {name: one for result in OWN.get("opt", {}).values() for name, one in result["models"].items()}
+    if len(found) < 7:
         return None
-    faster = {name: ratio(found["ms"], "OPT-350M", name) for name in found["ms"] if name != "OPT-350M"}
-    best = max(faster, key=lambda name: faster[name][0])
-    middle, low, high = faster[best]
-    share = sum(low > 1 for _, low, _ in faster.values())
-    here = f"{share} of {len(faster)} are faster; {best} most: {shown(middle, (low, high))} times"
-    return here, f"{judged((low, high), (1.5, 1.7))} (claim: up to 1.5 to 1.7 times); accuracy cannot be tried"
+    best = max(found, key=lambda name: found[name]["speedup"])
+    interval = found[best]["speedup_interval"]
+    faster = sum(one["speedup_interval"][0] > 1 for one in found.values())
+    here = f"{faster} of {len(found)} are faster; {best} most, {shown(found[best]['speedup'], interval)} times"
+    return here, f"{judged(interval, (1.5, 1.7))} (claim: up to 1.5 to 1.7 times); accuracy cannot be tried"
 
 
 def lts_figure_15():
@@ -424,16 +427,13 @@ def planer_table_1():
 
 
 def planer_figure_4():
-    found, out = OWN.get("batches", {}), []
+    found = OWN.get("batches", {})
     names = [name for name in found if name.endswith("reproject")]
     if len(names) < 4:
         return None
-    for name in names:
-        middle, low, high = ratio(found[name]["ms"], "transformer_xl", "planer")
-        par, *_ = ratio(found[name]["ms"], "transformer_xl", "par")
-        out.append((name.split(",")[0], middle, (low, high), par))
-    here = "re-projected, a stack in its manner: " + "; ".join(f"{name} {shown(middle, interval)}, PAR {par:.2f}" for name, middle, interval, par in out)
-    return here, f"{judged(out[-1][2], (2, math.inf))} (claim: over 2 at batch 64)"
+    shown_of = {name: shown(found[name]["models"]["planer"]["speedup"], found[name]["models"]["planer"]["speedup_interval"]) for name in names}
+    here = "re-projected, a stack in its manner: " + "; ".join(f"{name.split(',')[0]} {shown_of[name]}, PAR {found[name]['models']['par']['speedup']:.2f}" for name in names)
+    return here, f"{judged(found[names[-1]]['models']['planer']['speedup_interval'], (2, math.inf))} (claim: over 2 at batch 64)"
 
 
 def planer_figure_6():
