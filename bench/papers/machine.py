@@ -1,10 +1,10 @@
-"""lathe on this machine: the flags of run.py, one call, and latencies taken in turns."""
+"""lathe on this machine: the flags of run.py, one call, and models beside each other."""
 
 import argparse
 import json
 import os
 import pathlib
-import statistics
+import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -41,24 +41,24 @@ class Machine:
         path.write_text(text)
         return path
 
-    def in_turns(self, models, *further, rounds=7):
-        """Milliseconds of each model, measured round by round so that the machine's moods hit all alike; its memory; the load."""
-        rounds, seconds = (2, 0.1) if self.quick else (rounds, 1)
-        before, times, peaks = load(), {name: [] for name in models}, {}
-        for _ in range(rounds):
-            for name, model in models.items():
-                found = self.lathe("bench", *model, *further, "--seconds", seconds)
-                times[name].append(found["latency_ms"]["median"])
-                peaks[name] = max(found["peak_bytes"], peaks.get(name, 0))
-        return {"ms": times, "peak_bytes": peaks, "load": [before, load()], "threads": self.args.threads, "cpu": found["cpu"]}
+    def model(self, name, **keys):
+        """A shipped model with other keys, as a file."""
+        text = (ROOT / f"crates/lathe-model/shipped/models/{name}.toml").read_text()
+        for key, value in keys.items():
+            text = re.sub(rf"(?m)^{key} *=.*\n", "", text)
+            text += f"{key} = {json.dumps(value)}\n"
+        return self.file(f"{name}.toml", text)
+
+    def compared(self, models, *flags):
+        """The first of some models beside each of the others, one pass of each in turn: how many times as fast these are."""
+        before, (first, *others) = load(), models.items()
+        found = {}
+        for name, model in others:
+            one = self.lathe("compare", first[1], model, *flags, "--seconds", 0.1 if self.quick else 8)
+            found[name] = {key: one[key] for key in ("speedup", "speedup_interval", "latency_ms", "peak_bytes", "passes")}
+        return {"beside": first[0], "models": found, "load": [before, load()], "threads": self.args.threads}
 
 
 def load():
     """How many tasks want to run: above 0 before a measurement, others were at work."""
     return round(os.getloadavg()[0], 2)
-
-
-def ratio(ms, of, to):
-    """Median of the ratios of all rounds, and the least and the greatest: of six rounds and more a 95 % interval."""
-    ratios = [a / b for a, b in zip(ms[of], ms[to])]
-    return statistics.median(ratios), min(ratios), max(ratios)

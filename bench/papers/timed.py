@@ -9,8 +9,7 @@ XL = """[baseline]
 backbone = "transformer_xl"
 layers = "(sf)x16"
 d_model = 512
-vocab = 267735
-cutoffs = [19997, 39997, 199997]
+vocab = 20000
 heads = 8
 d_head = 64
 inner = 2048
@@ -23,10 +22,12 @@ repeat = 32
 options = [{}]
 """
 MEMORIES = ["cached", "reproject"]
+# The papers' FLOPs have an output of little more than the first cluster; lathe computes the probabilities of all 267,735 tokens.
+HEAD = {"vocab": 20000, "cutoffs": []}
 
 
 def lengths(tgt, mem, clamp):
-    return ["--tgt-len", tgt, "--mem-len", mem, "--clamp-len", clamp]
+    return {"tgt_len": tgt, "mem_len": mem, "clamp_len": clamp}
 
 
 def profiled(machine, options, memory, batch):
@@ -51,24 +52,23 @@ def options(machine):
         yield memory, lambda memory=memory: profiled(machine, every, memory, 2 if machine.quick else 64)
 
 
-# The papers' FLOPs have an output of little more than the first cluster; `lathe bench` computes the probabilities of all 267,735 tokens.
-HEAD = ["--vocab", 20000, "--cutoffs", ""]
-
-
 def base(machine):
     """PAR's Tables 1 and A2 and Figure 5, with an output of the first cluster's size and with all of it."""
-    models = {name: [name] for name in ("transformer_xl_base", "sandwich_base", "par_base")}
-    for output, flags in {"head": HEAD, "all tokens": []}.items():
+    for output, keys in {"head": HEAD, "all tokens": {}}.items():
         for memory in MEMORIES:
-            yield f"{memory}, {output}", lambda memory=memory, flags=flags: machine.in_turns(models, *lengths(64, 640, 400), *flags, "--memory", memory)
+            def run(keys=keys, memory=memory):
+                names = ("transformer_xl_base", "sandwich_base", "par_base")
+                return machine.compared({name: machine.model(name, **lengths(64, 640, 400), **keys) for name in names}, "--memory", memory)
+            yield f"{memory}, {output}", run
 
 
 def large(machine):
     """PAR's Table 2, Large with an output of the first cluster's size."""
-    for size, at in {"24b": lengths(128, 2052, 820), "large": [*lengths(128, 1600, 1000), *HEAD]}.items():
-        models = {name: [f"{name}_{size}"] for name in ("transformer_xl", "sandwich", "par")}
+    for size, keys in {"24b": lengths(128, 2052, 820), "large": {**lengths(128, 1600, 1000), **HEAD}}.items():
         for memory in MEMORIES:
-            yield f"{size}, {memory}", lambda models=models, at=at, memory=memory: machine.in_turns(models, *at, "--memory", memory)
+            def run(size=size, keys=keys, memory=memory):
+                return machine.compared({name: machine.model(f"{name}_{size}", **keys) for name in ("transformer_xl", "sandwich", "par")}, "--memory", memory)
+            yield f"{size}, {memory}", run
 
 
 # Half of attention skipped, the rest with fewer heads, mixtures towards the end: what PLANER's text says of its pictures.
@@ -77,35 +77,40 @@ PLANER = "(s4 f)x3 (s2 f)x3 (- f)x3 (- m8k1)x3"
 
 def batches(machine):
     """PLANER's Figure 4, with the stacks on enwik8."""
-    models = {"transformer_xl": ["transformer_xl_24b"], "sandwich": ["sandwich_24b"], "par": ["par_24b"], "planer": ["transformer_xl_24b", "--layers", PLANER]}
     for batch in (1, 4, 16, 64)[:2 if machine.quick else 4]:
         for memory in MEMORIES:
-            yield f"batch {batch}, {memory}", lambda batch=batch, memory=memory: machine.in_turns(
-                models, *lengths(64, 640, 400), "--memory", memory, "--batch", batch, rounds=6)
+            def run(batch=batch, memory=memory):
+                models = {name: machine.model(f"{name}_24b", **lengths(64, 640, 400)) for name in ("transformer_xl", "sandwich", "par")}
+                models["planer"] = machine.model("transformer_xl_24b", **lengths(64, 640, 400), layers=PLANER)
+                return machine.compared(models, "--memory", memory, "--batch", batch)
+            yield f"batch {batch}, {memory}", run
 
 
 def opt(machine):
-    """LTS's Appendix H: the models of its Table 3 beside OPT-350M."""
+    """LTS's Appendix H: of the models of its Table 3 every third beside OPT-350M."""
     tables = (ROOT / "crates/lathe-model/tests/it/fixtures/lts_tables.csv").read_text().splitlines()
-    rows = [row for row in csv.DictReader(line for line in tables if not line.startswith("#")) if row["table"] == "3"]
-    models = {}
-    for row in rows[:3] if machine.quick else rows:
-        layers = f"(s{row['n_head']} f{row['d_inner']})x{row['n_layer']}"
-        models[row["name"]] = ["opt_350m", "--layers", layers, "--d-model", row["d_model"], "--heads", row["n_head"], "--inner", row["d_inner"]]
+    rows = [row for row in csv.DictReader(line for line in tables if not line.startswith("#")) if row["table"] == "3"][1::3]
     tokens = 64 if machine.quick else 2048
-    yield f"{tokens} tokens", lambda: machine.in_turns(models, "--seq", tokens, rounds=6)
+    for row in rows[:2] if machine.quick else rows:
+        def run(row=row):
+            frame = {"d_model": int(row["d_model"]), "heads": int(row["n_head"]), "inner": int(row["d_inner"]), "d_embed": int(row["d_model"])}
+            model = machine.file("lts.toml", machine.model("opt_350m", **frame, layers=f"(sf)x{row['n_layer']}").read_text())
+            return machine.compared({"OPT-350M": "opt_350m", row["name"]: model}, "--seq", tokens)
+        yield f"{row['name']}, {tokens} tokens", run
 
 
 def objectives(machine):
     """LTS's Figure 15: of all candidates of a search, pairs that two objectives cannot tell apart."""
     def run():
         out = machine.work / "objectives"
-        size = ["--iterations", 2, "--population", 8] if machine.quick else ["--iterations", 30, "--population", 100]
+        space = ["proxies_small", "--iterations", 2, "--population", 8] if machine.quick else ["lts_gpt2", "--seq", 192]
         before = load()
-        machine.lathe("search", "pareto", "lts_gpt2", "--seq", 192, "--searcher", "lts", "--no-measure", "--most-measured", 0, *size, "--out", out)
-        with (out / "candidates.jsonl").open() as lines:
-            points = [json.loads(line) for line in lines]
-        return {"pairs": pairs([point["values"] for point in points]), "candidates": len(points), "load": [before, load()]}
+        machine.lathe("search", "pareto", *space, "--searcher", "lts", "--no-measure", "--most-measured", 0, "--out", out)
+        points = []
+        for one in map(json.loads, (out / "candidates.jsonl").read_text().splitlines()):
+            count = machine.lathe("count", machine.file("candidate.toml", one["model"]))
+            points.append((count["params"]["decoder"], one["latency_ms"], one["peak_bytes"]))
+        return {"pairs": pairs(points), "candidates": len(points), "load": [before, load()]}
     yield "all candidates of a search", run
 
 

@@ -27,8 +27,8 @@ def texts(machine):
     if not files[1].exists():
         source = machine.args.enwik8
         with (gzip.open if source.suffix == ".gz" else open)(source, "rb") as file:
-            files[0].write_bytes(file.read(4_500_000))
-            files[1].write_bytes(file.read(250_000))
+            files[0].write_bytes(file.read(45_000 if machine.quick else 4_500_000))
+            files[1].write_bytes(file.read(5_000 if machine.quick else 250_000))
     return ["--data", files[0], "--valid", files[1]]
 
 
@@ -50,14 +50,18 @@ def cpu_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def seeds(configurations, run):
+def seeds(machine, configurations, run):
     """Every configuration with every seed, all of one seed first."""
-    for seed in range(SEEDS):
+    for seed in range(1 if machine.quick else SEEDS):
         for name, one in configurations.items():
             yield f"{name}, seed {seed}", lambda one=one, name=name, seed=seed: run(name, one, seed)
 
 
-LEARN = ["--lr", 0.003, "--warmup", 50, "--precision", "bf16"]
+def learn(lr):
+    return ["--lr", lr, "--warmup", 50, "--precision", "bf16"]
+
+
+LEARN = learn(0.003)
 
 
 def thesis(machine):
@@ -66,7 +70,7 @@ def thesis(machine):
         data = ["--data", "builtin:8", "--valid", "builtin:1:5", "--tokenizer", "bpe:1024"]
         model = words({**SMALL, "layers": layers})
         return train(machine, f"thesis-{name}-{seed}", *data, *model, *LEARN, "--batch", 8, "--seed", seed, steps=1200)
-    return seeds({**ATTENTION, **INTERLEAVED, **PLACES}, run)
+    return seeds(machine, {**ATTENTION, **INTERLEAVED, **PLACES}, run)
 
 
 def coefficient(machine):
@@ -75,7 +79,7 @@ def coefficient(machine):
 
     def run(name, layers, seed):
         return train(machine, f"coefficient-{name}-{seed}", *texts(machine), *DEEP, "--layers", layers, *LEARN, "--seed", seed)
-    return seeds(stacks, run)
+    return seeds(machine, stacks, run)
 
 
 def searched(machine):
@@ -105,7 +109,7 @@ def longer(machine):
     def run(name, one, seed):
         layers, steps = one
         return train(machine, f"longer-{name}-{seed}", *texts(machine), *DEEP, "--layers", layers, *LEARN, "--seed", seed, steps=steps)
-    return seeds(stacks, run)
+    return seeds(machine, stacks, run)
 
 
 def bert(machine):
@@ -113,7 +117,7 @@ def bert(machine):
     def run(name, layers, seed):
         model = ["--backbone", "bert", "--layers", layers, "--d-model", 128, "--heads", 4, "--max-len", 128, "--task", "masked_lm"]
         return train(machine, f"bert-{name}-{seed}", *texts(machine), *model, *LEARN, "--seed", seed)
-    return seeds({"bert": "(sf)x6", "par": "s(f)x4 s(f)x6"}, run)
+    return seeds(machine, {"bert": "(sf)x6", "par": "s(f)x4 s(f)x6"}, run)
 
 
 def topology(machine):
@@ -125,15 +129,15 @@ def topology(machine):
         bench = machine.lathe("bench", *model, "--seconds", 0.1 if machine.quick else 2)
         trained = train(machine, f"topology-{width}-{layers}-{seed}", *texts(machine), *model, *LEARN, "--seed", seed)
         return {"decoder": count, "latency_ms": bench["latency_ms"]["median"], "peak_bytes": bench["peak_bytes"], **trained}
-    return seeds({f"d_model {width}, {layers} layers": (width, layers) for width, layers in [(64, 11), (88, 6), (128, 3), (156, 2)]}, run)
+    return seeds(machine, {f"d_model {width}, {layers} layers": (width, layers) for width, layers in [(64, 12), (92, 6), (128, 3), (156, 2)]}, run)
 
 
-def audited(machine, space, models, *flags):
+def audited(machine, space, models, *flags, lr=0.003):
     """Random architectures of a space, trained: parameters and loss of each."""
     for i, sample in enumerate(machine.lathe("space", space, "--sample", models, "--seed", 1)["samples"]):
         def run(i=i, sample=sample):
             model = [word for key in ("layers", "d_model", "d_embed") if key in sample for word in (f"--{key.replace('_', '-')}", sample[key])]
-            trained = train(machine, f"{pathlib.Path(space).stem}-{i}", *texts(machine), "--model", machine.file("frame.toml", frame_of(space)), *model, *LEARN, *flags, steps=400)
+            trained = train(machine, f"{pathlib.Path(space).stem}-{lr}-{i}", *texts(machine), "--model", machine.file("frame.toml", frame_of(space)), *model, *learn(lr), *flags, steps=400)
             return {"layers": sample["layers"], "decoder": sample["params"]["decoder"], "total": sample["params"]["total"], **trained}
         yield f"architecture {i}", run
 
@@ -195,7 +199,7 @@ def rates(machine):
     """LTS's Appendix B: four learning rates for each of some architectures."""
     space = ROOT / "crates/lathe-model/shipped/spaces/proxies_small.toml"
     for rate in (0.0003, 0.001, 0.003, 0.01):
-        for name, run in audited(machine, space, 12, "--lr", rate):
+        for name, run in audited(machine, space, 12, lr=rate):
             yield f"rate {rate}, {name}", run
 
 
@@ -230,7 +234,7 @@ def frontier(machine):
             continue
         enough = [point for point in found["frontier"] if point["params"]["decoder"] >= baseline["params"]["decoder"]]
         pair = {"baseline": baseline, "found": min(enough, key=lambda point: point["latency_ms"])} if enough else {}
-        for seed in range(SEEDS):
+        for seed in range(1 if machine.quick else SEEDS):
             for name, one in pair.items():
                 def run(name=name, one=one, seed=seed):
                     model = ["--model", machine.file("frame.toml", frame_of(machine.work / "gpt2.toml")), "--layers", one["layers"], "--d-model", one["d_model"]]
@@ -246,7 +250,7 @@ def fused(machine):
 
     def run(name, model, seed):
         return train(machine, f"fused-{name}-{seed}", *texts(machine), *frame, *model, *LEARN, "--seed", seed, steps=600)
-    return seeds(models, run)
+    return seeds(machine, models, run)
 
 
 def final_norm(machine):
@@ -263,7 +267,7 @@ def final_norm(machine):
         trained = train(machine, f"norm-{norm}-{seed}-found", *texts(machine), "--model", out / "found.toml", *LEARN, "--seed", seed, steps=400)
         letters = expand(found["layers"])
         return {"layers": found["layers"], "probabilities": found["probabilities"], **{name: letters.count(letter) for name, letter in {"attention": "s", "ffn": "f", "skips": "-"}.items()}, **trained}
-    return seeds({"without": "false", "with": "true"}, run)
+    return seeds(machine, {"without": "false", "with": "true"}, run)
 
 
 GROUPS = {

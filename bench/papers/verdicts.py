@@ -6,10 +6,11 @@ means are Student's, of ratios of latencies the least and the greatest of all ro
 
 import json
 import math
+import random
 import re
 import statistics
 
-from machine import ROOT, ratio
+from machine import ROOT
 from trained import expand
 
 AGREES, DISAGREES, OPEN = "agrees", "**disagrees**", "cannot be decided"
@@ -36,7 +37,7 @@ def judged(interval, claim):
 def mean(values):
     """Mean and its 95 % interval."""
     middle = statistics.mean(values)
-    half = STUDENT[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    half = STUDENT.get(len(values) - 1, 2.1) * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
     return middle, (middle - half, middle + half)
 
 
@@ -59,16 +60,20 @@ def change(group, of, to):
     return mean([100 * (a / b - 1) for a, b in pairs]) if len(pairs) >= 3 else None
 
 
-def latency(group, of, to, claim, names):
-    """A ratio of latencies with the memory cached and projected anew, the latter being what the papers measured."""
-    found, out = OWN.get(group, {}), []
-    if any(name not in found for name in names.values()):
+def share(compared, name):
+    """A model's latency as a share of that of what it stood beside, and its interval."""
+    one = compared["models"][name]
+    return 1 / one["speedup"], tuple(1 / times for times in reversed(one["speedup_interval"]))
+
+
+def latency(group, name, claim, names):
+    """Shares of the latency with the memory cached and projected anew, the latter being what the papers measured."""
+    found = OWN.get(group, {})
+    if any(of_memory not in found for of_memory in names.values()):
         return None
-    for memory, name in names.items():
-        middle, low, high = ratio(found[name]["ms"], of, to)
-        out.append((memory, middle, (low, high)))
-    here = "; ".join(f"{memory} {shown(middle, interval)}" for memory, middle, interval in out)
-    return here, judged(out[-1][2], claim)
+    out = {memory: share(found[of_memory], name) for memory, of_memory in names.items()}
+    here = "; ".join(f"{memory} {shown(*one)}" for memory, one in out.items())
+    return here, judged(out["re-projected"][1], claim)
 
 
 MEMORY = {"cached": "cached", "re-projected": "reproject"}
@@ -79,14 +84,14 @@ def exact(test):
 
 
 def par_latency():
-    found = latency("base", "par_base", "transformer_xl_base", (0, 0.70), {memory: f"{name}, head" for memory, name in MEMORY.items()})
+    found = latency("base", "par_base", (0, 0.70), {memory: f"{name}, head" for memory, name in MEMORY.items()})
     return found and (f"PAR / Transformer-XL: {found[0]}", f"latency: {found[1]} (claim: at most 0.70, re-projected); quality: Figure 4")
 
 
 def par_large():
     out = []
     for size, claim in {"large": (0, 0.76), "24b": (0, 0.72)}.items():
-        found = latency("large", "par", "transformer_xl", claim, {memory: f"{size}, {name}" for memory, name in MEMORY.items()})
+        found = latency("large", "par", claim, {memory: f"{size}, {name}" for memory, name in MEMORY.items()})
         if not found:
             return None
         out.append((f"{size}: {found[0]}", f"{size} {found[1]} (claim: at most {claim[1]})"))
@@ -219,15 +224,14 @@ def lts_figure_12():
 
 
 def lts_appendix_h():
-    found = next(iter(OWN.get("opt", {}).values()), None)
-    if not found:
+    found = {name: one for result in OWN.get("opt", {}).values() for name, one in result["models"].items()}
+    if len(found) < 7:
         return None
-    faster = {name: ratio(found["ms"], "OPT-350M", name) for name in found["ms"] if name != "OPT-350M"}
-    best = max(faster, key=lambda name: faster[name][0])
-    middle, low, high = faster[best]
-    share = sum(low > 1 for _, low, _ in faster.values())
-    here = f"{share} of {len(faster)} are faster; {best} most: {shown(middle, (low, high))} times"
-    return here, f"{judged((low, high), (1.5, 1.7))} (claim: up to 1.5 to 1.7 times); accuracy cannot be tried"
+    best = max(found, key=lambda name: found[name]["speedup"])
+    interval = found[best]["speedup_interval"]
+    faster = sum(one["speedup_interval"][0] > 1 for one in found.values())
+    here = f"{faster} of {len(found)} are faster; {best} most, {shown(found[best]['speedup'], interval)} times"
+    return here, f"{judged(interval, (1.5, 1.7))} (claim: up to 1.5 to 1.7 times); accuracy cannot be tried"
 
 
 def lts_figure_15():
@@ -267,6 +271,80 @@ def lts_fused():
     off = {name: mean([100 * (found[f"fused, seed {seed}"]["fused"][i] / found[f"{name}, seed {seed}"]["bits_per_byte"] - 1) for seed in range(3)]) for i, name in enumerate(("3 layers", "5 layers"))}
     here = f"{shown(*cost)} of the time of the one of 5 alone; bits per byte " + ", ".join(f"{name} {shown(*one, 1, ' %')}" for name, one in off.items())
     return here, f"cost {judged(cost[1], (0, 1.1))} (claim: at most 1.1); what sharing costs is not said there"
+
+
+def rank_correlation(group, parameters):
+    """Spearman's of parameters and quality over trained architectures, with a bootstrap's interval."""
+    models = list(OWN.get(group, {}).values())
+    if len(models) < 20:
+        return None
+
+    def spearman(of):
+        ranks = [ranked([one[key] for one in of]) for key in (parameters, "loss")]
+        return -statistics.correlation(*ranks) if all(len(set(one)) > 1 for one in ranks) else 0.0
+    draw = random.Random(0)
+    drawn = sorted(spearman(draw.choices(models, k=len(models))) for _ in range(1000))
+    return spearman(models), (drawn[25], drawn[974])
+
+
+def ranked(values):
+    """Ranks, ties in the middle."""
+    order = sorted(values)
+    return [order.index(value) + (order.count(value) - 1) / 2 for value in values]
+
+
+def by_parameters(group, claims):
+    """Claims of rank correlation by the parameters that are counted."""
+    found = {key: rank_correlation(group, key) for key in claims}
+    if None in found.values():
+        return None
+    here = "; ".join(f"{key} {shown(*one)}" for key, one in found.items())
+    return f"{len(OWN[group])} small models: {here}", "; ".join(f"{key} {judged(found[key][1], claim)} (claim: {claim[0]} and above)" for key, claim in claims.items())
+
+
+def lts_figure_14():
+    names = {name.rsplit(", seed ", 1)[0] for name in OWN.get("topology", {})}
+    bits = by_seed("topology")
+    if len(names) < 4 or min(map(len, bits.values())) < 3:
+        return None
+    losses = by_seed("topology", "loss")
+    of_seed = [[math.exp(losses[name][seed]) for name in names] for seed in range(3)]
+    off = mean([100 * max(abs(one / statistics.median(seed) - 1) for one in seed) for seed in of_seed])
+    ms = [statistics.median(one) for one in by_seed("topology", "latency_ms").values()]
+    here = f"perplexity within {shown(*off, 1, ' %')} of the median, latency up to {max(ms) / min(ms):.1f} times"
+    return here, f"{judged(off[1], (0, 7))} (claim: within 7 %)"
+
+
+def lts_rates():
+    found = {}
+    for name, result in OWN.get("rates", {}).items():
+        rate, architecture = name.split(", ")
+        found.setdefault(architecture, {})[rate] = result["loss"]
+    if len(found) < 12 or any(len(one) < 4 for one in found.values()):
+        return None
+    best = [min(one, key=one.get) for one in found.values()]
+    most = max(set(best), key=best.count)
+    share, n = best.count(most) / len(best), len(best)
+    interval = wilson(share, n)
+    return f"{most} is best for {shown(100 * share, [100 * x for x in interval], 0, ' %')} of {n}", f"{judged(interval, (0.9, 1))} (claim: over 90 %)"
+
+
+def wilson(share, n, z=1.96):
+    """95 % interval of a share."""
+    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
+
+
+def lts_frontiers():
+    """Trained points of a frontier beside the scaled baselines with as many decoder parameters or fewer; before that, untrained."""
+    found = OWN.get("frontier", {})
+    pairs = [(found[name], found[name.replace("baseline", "found")]) for name in found if ", baseline, " in name and name.replace("baseline", "found") in found]
+    if len(pairs) < 15:
+        return lts_figure_8()
+    faster = mean([100 * (1 - b["latency_ms"] / a["latency_ms"]) for a, b in pairs])
+    better = mean([100 * (b["bits_per_byte"] / a["bits_per_byte"] - 1) for a, b in pairs])
+    here = f"GPT-2, enwik8, {len(pairs)} pairs: {shown(*faster, 0, ' %')} less latency at {shown(*better, 1, ' %')} bits per byte"
+    return here, f"faster {judged(faster[1], (0, 100))}, no worse {judged(better[1], (-math.inf, 1))} (claim: less latency at at most 1 % worse)"
 
 
 def premise():
@@ -349,16 +427,13 @@ def planer_table_1():
 
 
 def planer_figure_4():
-    found, out = OWN.get("batches", {}), []
+    found = OWN.get("batches", {})
     names = [name for name in found if name.endswith("reproject")]
     if len(names) < 4:
         return None
-    for name in names:
-        middle, low, high = ratio(found[name]["ms"], "transformer_xl", "planer")
-        par, *_ = ratio(found[name]["ms"], "transformer_xl", "par")
-        out.append((name.split(",")[0], middle, (low, high), par))
-    here = "re-projected, a stack in its manner: " + "; ".join(f"{name} {shown(middle, interval)}, PAR {par:.2f}" for name, middle, interval, par in out)
-    return here, f"{judged(out[-1][2], (2, math.inf))} (claim: over 2 at batch 64)"
+    shown_of = {name: shown(found[name]["models"]["planer"]["speedup"], found[name]["models"]["planer"]["speedup_interval"]) for name in names}
+    here = "re-projected, a stack in its manner: " + "; ".join(f"{name.split(',')[0]} {shown_of[name]}, PAR {found[name]['models']['par']['speedup']:.2f}" for name in names)
+    return here, f"{judged(found[names[-1]]['models']['planer']['speedup_interval'], (2, math.inf))} (claim: over 2 at batch 64)"
 
 
 def planer_figure_6():
@@ -404,11 +479,15 @@ VERDICTS = {
     "LTS Figure 5": lts_figure_5,
     "LTS Figure 6": lts_figure_6,
     "LTS Figure 7": lts_figure_7,
-    "LTS Figure 8": lts_figure_8,
+    "LTS Figure 8": lts_frontiers,
     "LTS Figure 11": lts_figure_11,
     "LTS Figure 12": lts_figure_12,
     "LTS Figure 15": lts_figure_15,
-    "LTS Figure 16": lts_figure_8,
+    "LTS Figure 13": lambda: by_parameters("homogeneous", {"decoder": (0.9, 1)}),
+    "LTS Figure 14": lts_figure_14,
+    "LTS Figure 16": lts_frontiers,
+    "LTS Figure 18": lambda: by_parameters("bert_proxy", {"decoder": (0.9, 1), "total": (0.9, 1)}),
+    "LTS Appendix B, rates": lts_rates,
     "LTS Table 1": lts_table_1,
     "LTS Table 2": lambda: ("five recipes of the same settings, read by a test", AGREES),
     **{f"LTS Table {n}": lambda: exact("lts_tables_3_to_7") for n in (3, 4, 5, 6, 7)},

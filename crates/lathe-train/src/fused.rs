@@ -86,7 +86,7 @@ impl Fused {
     }
 }
 
-/// The largest of them, which stands for all where one has to.
-pub(crate) fn largest(fused: &[Fused]) -> Option<&Fused> {
-    fused.iter().max_by_key(|one| one.network.params().count())
+/// Which of them is the largest, which stands for all where one has to.
+pub(crate) fn largest(fused: &[Fused]) -> Option<usize> {
+    (0..fused.len()).max_by_key(|&i| fused[i].network.params().count())
 }

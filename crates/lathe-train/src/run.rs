@@ -309,9 +309,11 @@ impl Run {
         if let Some(best) = earlier {
             self.go_back_to(best.step, watch)?;
         }
-        let valid = match self.texts.valid.clone() {
-            Some(tokens) => Some(self.score(&tokens, 0, watch)?),
-            None => None,
+        let (fused, largest) = (self.end_fused(watch)?, fused::largest(&self.fused));
+        let valid = match (largest, self.texts.valid.clone()) {
+            (Some(largest), _) => fused[largest].valid.clone(),
+            (None, Some(tokens)) => Some(self.score(&tokens, 0, watch)?),
+            (None, None) => None,
         };
         if let Some(valid) = &valid {
             // The record goes on, and never back.
@@ -335,13 +337,13 @@ impl Run {
             teacher,
             best: progress.best,
             stopped_early,
-            fused: self.end_fused(watch)?,
+            fused,
             out: self.folder.display().to_string(),
         };
         if let Some(rounding) = &self.rounding {
             rounding.finish(&mut self.state.network);
         }
-        let network = fused::largest(&self.fused).map_or(&self.state.network, |one| &one.network);
+        let network = largest.map_or(&self.state.network, |largest| &self.fused[largest].network);
         folder::save(network, &self.folder)?;
         self.texts.tokenizer.save(&self.folder)?;
         resumable::end(&self.folder, &outcome)?;
@@ -482,8 +484,8 @@ impl Run {
 
     fn score(&mut self, data: &Data, limit: u64, watch: Watch<'_>) -> Result<Evaluation> {
         self.fused.iter_mut().for_each(|one| one.read(&self.state.network));
-        if let Some(one) = fused::largest(&self.fused) {
-            return self.score_of(&one.network, data, limit, watch);
+        if let Some(largest) = fused::largest(&self.fused) {
+            return self.score_of(&self.fused[largest].network, data, limit, watch);
         }
         let kept = self.rounding.as_ref().map(|rounding| rounding.begin(&mut self.state.network));
         let scored = self.score_of(&self.state.network, data, limit, watch);

@@ -29,8 +29,8 @@ const EMBEDDING: EmbeddingStyle =
     EmbeddingStyle { plain: None, prefix: "transformer.word_emb", scaled: true, projection: None };
 const HEAD: HeadStyle = HeadStyle { plain_weight: "", plain_bias: None, criterion: true, projection: None };
 
-const KEYS: &[OwnKey] =
-    &[OwnKey::new("final_norm", KeyKind::Flag, Some("false"), "a norm after the last block [false]")];
+/// Not set where nothing is said, so that models of before are written as they were.
+const KEYS: &[OwnKey] = &[OwnKey::new("final_norm", KeyKind::Flag, None, "a norm after the last block [false]")];
 
 impl Backbone for TransformerXl {
     fn key(&self) -> &'static str {
