@@ -22,6 +22,7 @@ mod specials;
 mod tokenizer;
 mod tokens;
 mod vocabulary;
+mod words;
 
 pub use chunks::{CHUNK, Chunks};
 pub use decoder::Decoder;
@@ -35,6 +36,7 @@ pub use specials::Specials;
 pub use tokenizer::{Hf, Tokenizer, TokenizerSpec};
 pub use tokens::{Header, Tokens};
 pub use vocabulary::SAMPLE;
+pub use words::Words;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

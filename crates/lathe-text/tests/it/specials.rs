@@ -1,6 +1,6 @@
 //! Special tokens: where they are found, and what they do to texts, pairs and batches, against the tokenizers library.
 
-use lathe_text::{DataSpec, Specials, Tokenizer, prepare};
+use lathe_text::{DataSpec, Specials, Tokenizer, Words, prepare};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,21 @@ fn folder(name: &str, files: &[(&str, &str)]) -> TempDir {
 
 fn specials(dir: &TempDir) -> Specials {
     Tokenizer::load(dir.path()).expect("loads").specials().clone()
+}
+
+/// Tokens that make a word stand together, by the marks of a vocabulary or by letters.
+#[test]
+fn tokens_make_words() {
+    let text = "the lazy dog, and they";
+    let count = |tokenizer: &Tokenizer| {
+        let (ids, words) = (tokenizer.encode(text).unwrap(), Words::of(tokenizer));
+        1 + ids.windows(2).filter(|pair| !words.joins(pair[0], pair[1])).count()
+    };
+    // A comma is a word of its own in WordPiece, and goes on with one where words begin with spaces.
+    for (name, expected) in FOLDERS.into_iter().zip([6, 5, 5, 5]) {
+        assert_eq!(count(&load(name)), expected, "{name}");
+    }
+    assert_eq!(count(&Tokenizer::Bytes), 10);
 }
 
 fn as_json(specials: &Specials) -> Value {

@@ -1,19 +1,32 @@
 //! Masked language modelling (Devlin et al., 2018): of every window 15 % of the tokens are to be told. Of these 80 % are
 //! replaced by the mask token, 10 % by a random one, and 10 % are left as they are. Losses are -log p of them alone.
 //!
+//! As `masked_words`, whole words are drawn in the place of tokens, and all tokens of a word are to be told (whole-word masking, as BERT's
+//! authors added it in 2019).
+//!
 //! A window stands between CLS and SEP where the tokenizer has them. The mask token is the tokenizer's; where it has none,
 //! the model has one token more, its last.
 
 use super::{Batches, Cut, Task};
-use crate::data::{Batch, Data, Sampler, Specials, mix};
+use crate::data::{Batch, Data, Sampler, Specials, Tokenizer, mix};
 use crate::evaluate::{Evaluation, Onlooker, Options, Window};
 use crate::{Error, Result};
 use lathe_core::Frame;
 use lathe_model::{Input, Network};
 use lathe_ops::loss::{self, IGNORE};
+use lathe_text::Words;
 
-/// Masked tokens.
-pub struct MaskedLm;
+/// Masked tokens, or masked words.
+pub struct MaskedLm {
+    words: bool,
+}
+
+impl MaskedLm {
+    /// Masked tokens.
+    pub const TOKENS: Self = Self { words: false };
+    /// Masked words.
+    pub const WORDS: Self = Self { words: true };
+}
 
 /// Of 1,000 tokens, so many are to be told; of 10 of these, 8 are masked and one is replaced.
 const TOLD: u64 = 150;
@@ -22,24 +35,27 @@ const AT_ONCE: usize = 4096;
 
 impl Task for MaskedLm {
     fn key(&self) -> &'static str {
-        "masked_lm"
+        if self.words { "masked_words" } else { "masked_lm" }
     }
 
     fn about(&self) -> &'static str {
-        "masked tokens, from those around them"
+        match self.words {
+            true => "masked words, from those around them",
+            false => "masked tokens, from those around them",
+        }
     }
 
     fn check(&self, frame: &Frame) -> Result<()> {
         let wrong = |found: String, expected: &str| Err(Error::setting("backbone", found, expected));
         if frame.backbone.causal() {
             let found = format!("`{}`, whose tokens see only those before them", frame.backbone.key());
-            return wrong(found, "one for masked_lm, whose tokens see the whole text");
+            return wrong(found, &format!("one for {}, whose tokens see the whole text", self.key()));
         }
         match frame.has_head() {
             true => Ok(()),
             false => {
                 let found = format!("`{}` without an output layer", frame.backbone.key());
-                wrong(found, "one with an output layer, for masked_lm")
+                wrong(found, &format!("one with an output layer, for {}", self.key()))
             }
         }
     }
@@ -49,7 +65,7 @@ impl Task for MaskedLm {
     }
 
     fn batches(&self, frame: &Frame, data: &Data, cut: &Cut<'_>) -> Result<Box<dyn Batches>> {
-        let masking = Masking::new(frame, cut.tokenizer.specials(), cut.tokenizer.vocab())?;
+        let masking = Masking::new(frame, cut.tokenizer, self.words)?;
         let inside = masking.inside(cut.len)?;
         let windows = Sampler::windows(data.tokens()?.clone(), cut.batch, inside, cut.seed)?;
         Ok(Box::new(Masked { windows, masking, inside, seed: cut.seed }))
@@ -66,7 +82,7 @@ impl Task for MaskedLm {
     ) -> Result<Evaluation> {
         let frame = &network.model.frame;
         let tokens = data.tokens()?;
-        let masking = Masking::new(frame, options.tokenizer.specials(), options.tokenizer.vocab())?;
+        let masking = Masking::new(frame, options.tokenizer, self.words)?;
         let inside = masking.inside(options.window_of(frame))?;
         let total = if options.limit == 0 { tokens.len() } else { tokens.len().min(options.limit) };
         let (mut done, mut nats, mut told, mut right) = (0, 0.0, 0u64, 0u64);
@@ -126,10 +142,13 @@ struct Masking {
     around: Option<(u32, u32)>,
     /// Tokens that may replace another.
     vocab: u32,
+    /// Where whole words are drawn.
+    words: Option<Words>,
 }
 
 impl Masking {
-    fn new(frame: &Frame, specials: &Specials, vocab: u32) -> Result<Self> {
+    fn new(frame: &Frame, tokenizer: &Tokenizer, words: bool) -> Result<Self> {
+        let (specials, vocab) = (tokenizer.specials(), tokenizer.vocab());
         let mask = match specials.mask {
             Some(mask) => mask,
             None if frame.vocab > vocab => frame.vocab - 1,
@@ -138,7 +157,8 @@ impl Masking {
                 return Err(Error::setting("vocab", frame.vocab, expected));
             }
         };
-        Ok(Self { mask, around: specials.cls.zip(specials.sep), vocab })
+        let words = words.then(|| Words::of(tokenizer));
+        Ok(Self { mask, around: specials.cls.zip(specials.sep), vocab, words })
     }
 
     /// Tokens of the text in a window of so many.
@@ -160,9 +180,12 @@ impl Masking {
             batch.ids.extend(first);
             batch.targets.extend(first.map(|_| IGNORE));
             let begin = batch.ids.len();
+            let mut word = 0; // where it began
             for (i, &token) in text.iter().enumerate() {
+                let joins = |words: &Words| i > 0 && words.joins(text[i - 1], token);
+                word = if self.words.as_ref().is_some_and(joins) { word } else { i };
                 let draw = mix(key ^ mix(i as u64));
-                let told = draw % 1000 < TOLD;
+                let told = mix(key ^ mix(word as u64)) % 1000 < TOLD;
                 batch.targets.push(if told { token } else { IGNORE });
                 batch.ids.push(if told { self.replace(token, mix(draw)) } else { token });
             }

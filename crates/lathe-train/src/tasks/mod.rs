@@ -116,7 +116,8 @@ pub trait Task: Sync {
 }
 
 /// Every task; the first that fits a model is its default.
-pub const TASKS: &[&dyn Task] = &[&CausalLm, &MaskedLm, &PrefixLm, &Classify, &Regress, &Choose, &Span, &Embed];
+pub const TASKS: &[&dyn Task] =
+    &[&CausalLm, &MaskedLm::TOKENS, &MaskedLm::WORDS, &PrefixLm, &Classify, &Regress, &Choose, &Span, &Embed];
 
 /// The task of a name, which may be that of a benchmark; none where there is no such name.
 pub fn named(name: &str) -> Result<&'static dyn Task> {

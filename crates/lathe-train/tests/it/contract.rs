@@ -104,6 +104,34 @@ fn tasks_batch_learn_and_evaluate() {
     }
 }
 
+/// Of a word every letter is to be told, or none.
+#[test]
+fn words_are_masked_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = text(&folder);
+    let task = tasks::named("masked_words").unwrap();
+    let model = models(task).swap_remove(0);
+    let batches = task.batches(&model.frame, &tokens.into(), &cut()).unwrap();
+    let mut longest = 0;
+    for step in 0..40 {
+        let batch = batches.batch(step).unwrap();
+        for (ids, targets) in batch.ids.chunks(LEN).zip(batch.targets.chunks(LEN)) {
+            let told: Vec<bool> = targets.iter().map(|&target| target != IGNORE).collect();
+            if told.iter().filter(|&&told| told).count() == 1 {
+                continue; // a word of one letter, or a window in which no word was drawn
+            }
+            let text: Vec<u32> =
+                ids.iter().zip(targets).map(|(&id, &target)| if target == IGNORE { id } else { target }).collect();
+            let letter = |at: usize| u8::try_from(text[at]).is_ok_and(|byte| byte.is_ascii_alphanumeric());
+            for at in (1..LEN).filter(|&at| letter(at) && letter(at - 1)) {
+                assert_eq!(told[at], told[at - 1], "{text:?} {told:?}");
+            }
+            longest = longest.max(told.split(|told| !told).map(<[bool]>::len).max().unwrap());
+        }
+    }
+    assert!(longest >= 4, "{longest}");
+}
+
 #[test]
 fn optimisers_learn_and_go_the_same_way_each_time() {
     let folder = tempfile::tempdir().unwrap();

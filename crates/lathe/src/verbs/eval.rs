@@ -69,7 +69,7 @@ pub struct Eval {
     /// Precision of products: f32 or bf16
     #[arg(long, default_value_t = Precision::F32)]
     precision: Precision,
-    /// What to evaluate for: causal_lm, masked_lm, classify, regress, choose, span, embed, choices, or glue:NAME,
+    /// What to evaluate for: causal_lm, masked_lm, masked_words, classify, regress, choose, span, embed, choices, or glue:NAME,
     /// superglue:NAME, squad [default: what the model is for]
     #[arg(long, default_value = "", hide_default_value = true)]
     task: String,
