@@ -1,5 +1,5 @@
 //! Every target over its stored corpus, and over damaged copies of it: as many as LATHE_CASES says, for as long as LATHE_SECONDS
-//! says, or a few; which ones, LATHE_SEED says.
+//! says, or a few; which ones, LATHE_SEED says. LATHE_TARGETS names some, with commas.
 
 use lathe_fuzz::{Damage, TARGETS};
 use std::path::Path;
@@ -43,7 +43,12 @@ fn nothing_from_outside_panics() {
         }
         println!("{}: {done} damaged copies, none panics", target.name);
     };
-    std::thread::scope(|scope| TARGETS.iter().for_each(|target| drop(scope.spawn(move || each(target)))));
+    let named = std::env::var("LATHE_TARGETS").unwrap_or_default();
+    let named: Vec<&str> = named.split(',').filter(|name| !name.is_empty()).collect();
+    let known = |name: &&str| TARGETS.iter().any(|target| target.name == *name);
+    assert!(named.iter().all(known), "LATHE_TARGETS: names of targets, not {named:?}");
+    let wanted = |target: &&lathe_fuzz::Target| named.is_empty() || named.contains(&target.name);
+    std::thread::scope(|scope| TARGETS.iter().filter(wanted).for_each(|target| drop(scope.spawn(move || each(target)))));
 }
 
 #[test]
