@@ -35,13 +35,15 @@ def texts(machine):
 def train(machine, name, *flags, steps=STEPS):
     """What a run gives; one that was killed goes on."""
     out, steps = machine.work / re.sub(r"\W+", "-", name), 4 if machine.quick else steps
-    flags = ["--resume", out] if (out / "run.toml").exists() else [*flags, "--steps", steps, "--eval-every", steps, "--out", out]
+    resumed = (out / "run.toml").exists()
+    flags = ["--resume", out] if resumed else [*flags, "--steps", steps, "--eval-every", steps, "--out", out]
     before = cpu_seconds()
     found = machine.lathe("train", *flags)
     kept = {key: found["valid"][key] for key in ("loss", "bits_per_byte", "kinds") if key in found["valid"]}
     if "fused" in found:
         kept["fused"] = [one["valid"]["bits_per_byte"] for one in found["fused"]]
-    return {**kept, "steps": found["steps"], "tokens": found["tokens"], "cpu_seconds": round(cpu_seconds() - before, 2)}
+    seconds = None if resumed else round(cpu_seconds() - before, 2)  # of all of it, or none
+    return {**kept, "steps": found["steps"], "tokens": found["tokens"], "cpu_seconds": seconds}
 
 
 def cpu_seconds():

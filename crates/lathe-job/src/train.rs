@@ -147,6 +147,11 @@ impl Request {
         if let Some(name) = &self.model {
             model = ModelEntry::Name(name.clone());
         }
+        let framed = !matches!(model, ModelEntry::None) || !settings.init.is_empty();
+        if framed && frame_of_fused.is_some() {
+            let expected = "stacks, or model files without another model";
+            return Err(Error::setting("fuse", "model files beside a model to train or to begin with", expected));
+        }
         let mut spec = match model {
             ModelEntry::Inline(spec) => spec,
             ModelEntry::Name(name) => input::spec(&name, registry)?,

@@ -271,8 +271,7 @@ impl Body {
         let mut x = Arc::try_unwrap(x.hidden).unwrap_or_else(|x| (*x).clone());
         if let Some(norm) = &self.top.norm {
             let (y, stats) = norm.forward(run.params, &x);
-            kept.norm = pass.keep.then_some((x, stats));
-            return (Some(y), kept, seen);
+            kept.norm = pass.keep.then_some((std::mem::replace(&mut x, y), stats));
         }
         if self.top.dropout {
             run.dropout[0].with(LAST).apply(&mut x);
@@ -367,14 +366,13 @@ impl Body {
             None => (vec![0.0; input.ids.len()], Buf::zeros(input.ids.len() * frame.d_model as usize)),
         };
         let injected = objective.inside(seen, &mut losses, training.scale);
-        match (&self.top.norm, kept.norm) {
-            (Some(norm), Some((x, stats))) => {
-                let mut d = Buf::zeros(dx.len());
-                norm.backward(params, &x, &stats, &dx, &mut d, grads);
-                dx = d;
-            }
-            _ if self.top.dropout && taps.until.is_none() => run.dropout[0].with(LAST).apply(&mut dx),
-            _ => {}
+        if self.top.dropout && taps.until.is_none() {
+            run.dropout[0].with(LAST).apply(&mut dx);
+        }
+        if let (Some(norm), Some((x, stats))) = (&self.top.norm, kept.norm) {
+            let mut d = Buf::zeros(dx.len());
+            norm.backward(params, &x, &stats, &dx, &mut d, grads);
+            dx = d;
         }
         if let Some(numbers) = kept.unread {
             run.aside_grads.lay(TARGET, std::mem::replace(&mut dx, Buf::zeros(numbers)));

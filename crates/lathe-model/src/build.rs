@@ -125,7 +125,7 @@ impl Sharing {
 }
 
 /// Whether layers of a frame share any parameters.
-pub(crate) fn shares(frame: &Frame) -> bool {
+pub fn shares(frame: &Frame) -> bool {
     let family = of_backbone(frame.backbone);
     [Role::MixesTokens, Role::PerToken].into_iter().any(|role| family.sharing(frame, role).is_some())
 }

@@ -21,10 +21,13 @@ impl Words {
     pub fn of(tokenizer: &Tokenizer) -> Self {
         let tokens: Vec<String> = (0..tokenizer.vocab()).map(|id| tokenizer.token(id).unwrap_or_default()).collect();
         let longer = |token: &&String| token.chars().nth(1).is_some();
-        if tokens.iter().any(|token| token.len() > INSIDE.len() && token.starts_with(INSIDE)) {
+        // Either kind of vocabulary may have a few tokens that look like the other's, such as `####`.
+        let spaced = tokens.iter().filter(longer).filter(|token| token.starts_with(SPACES)).count();
+        let marked = tokens.iter().filter(|token| token.len() > INSIDE.len() && token.starts_with(INSIDE)).count();
+        if marked > spaced {
             return Self { inside: tokens.iter().map(|token| token.starts_with(INSIDE)).collect(), both: false };
         }
-        if tokens.iter().filter(longer).any(|token| token.starts_with(SPACES)) {
+        if spaced > 0 {
             return Self { inside: tokens.iter().map(|token| !token.starts_with(SPACES)).collect(), both: false };
         }
         let of_word = |id: u32| match tokenizer {

@@ -53,7 +53,7 @@ impl Texts {
                 return Err(Error::setting("tokenizer", found, "init's, bytes or a file, where there are examples"));
             }
         };
-        let (train, valid) = open::training(settings, &mut |warning| watch(Event::Warning(warning)))?;
+        let (train, valid) = open::training(settings, true, &mut |warning| watch(Event::Warning(warning)))?;
         let data = |examples| Data::Examples(Arc::new(examples));
         Ok(Self { tokenizer, train: data(train), valid: valid.map(data) })
     }

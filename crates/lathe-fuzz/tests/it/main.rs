@@ -48,7 +48,9 @@ fn nothing_from_outside_panics() {
     let known = |name: &&str| TARGETS.iter().any(|target| target.name == *name);
     assert!(named.iter().all(known), "LATHE_TARGETS: names of targets, not {named:?}");
     let wanted = |target: &&lathe_fuzz::Target| named.is_empty() || named.contains(&target.name);
-    std::thread::scope(|scope| TARGETS.iter().filter(wanted).for_each(|target| drop(scope.spawn(move || each(target)))));
+    std::thread::scope(|scope| {
+        TARGETS.iter().filter(wanted).for_each(|target| drop(scope.spawn(move || each(target))))
+    });
 }
 
 #[test]

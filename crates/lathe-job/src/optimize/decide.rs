@@ -17,6 +17,8 @@ use std::path::Path;
 
 /// What the bits of the model that only has fewer of them may cost, as a share of the loss.
 const BITS_MAY_COST: f64 = 0.005;
+/// The same in nats, where the original loses next to nothing.
+const BITS_MAY_COST_ALWAYS: f64 = 1e-4;
 /// Architectures that are faster than asked for by less than this are good enough.
 pub(super) const CLOSE: f64 = 0.95;
 /// Latencies that are tried where the most loss is given, as shares of what bits alone reach.
@@ -275,7 +277,7 @@ impl Job<'_> {
     /// The fastest model with every block whose bits cost next to nothing.
     fn bits_alone(&self, menu: &Menu, loss: f64, bytes: f64) -> Option<Architecture> {
         let own = vec![0; menu.slots()];
-        let may_cost = BITS_MAY_COST * loss;
+        let may_cost = (BITS_MAY_COST * loss).max(BITS_MAY_COST_ALWAYS);
         let slowest = menu.estimate_us(&Architecture::own(menu.slots()));
         let steps = 60;
         (1..=steps).find_map(|i| {

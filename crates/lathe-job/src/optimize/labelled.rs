@@ -15,7 +15,7 @@ use lathe_train::examples::encoded::{self, Encoder, Unit};
 use lathe_train::examples::{Example, Examples, Target, open};
 use lathe_train::settings::Settings;
 use lathe_train::tasks::examples::Judge;
-use lathe_train::tasks::{self, Embed, ExampleTask, Prediction, Task};
+use lathe_train::tasks::{self, ExampleTask, Prediction, Task};
 use std::path::Path;
 
 /// The share of the examples in each of the parts to choose by and to report on.
@@ -29,6 +29,13 @@ const SHOWN: usize = 60;
 pub const LEARN: &str = "examples/learn.jsonl";
 pub const NONE: &str = "examples/none.jsonl";
 pub const REPORT: &str = "examples/report.jsonl";
+
+/// The task that learns from examples of a name.
+fn task_of(name: &str) -> Result<(&'static dyn Task, &'static dyn ExampleTask)> {
+    let task = tasks::named(name)?;
+    let wrong = || Error::setting("task", task.key(), "a task that learns from examples");
+    Ok((task, task.of_examples().ok_or_else(wrong)?))
+}
 
 /// Examples and their parts.
 pub struct Labelled {
@@ -49,7 +56,8 @@ impl Labelled {
             valid: valid.unwrap_or_default().into(),
             ..Settings::default()
         };
-        let (mut learn, held) = open::training(&settings, &mut |warning| watch(Event::Warning(warning)))?;
+        let labelled = !task_of(name)?.1.gives_vectors();
+        let (mut learn, held) = open::training(&settings, labelled, &mut |warning| watch(Event::Warning(warning)))?;
         let mut held = held.unwrap_or_else(|| Examples { examples: Vec::new(), ..learn.clone() });
         if valid.is_none() && !Path::new(data).is_dir() {
             learn.examples.append(&mut held.examples);
@@ -69,13 +77,12 @@ impl Labelled {
         Ok(Self { name: name.into(), learn, choose, report })
     }
 
-    /// Texts that nobody says a similarity of get the one that the original gives them: a pair its own, a text that to the next.
-    pub fn compare_by(&mut self, network: &Network, tokenizer: &Tokenizer) -> Result<()> {
+    /// Texts that nobody says a similarity of get the one that the original gives them: a pair its own, a text that to the
+    /// next. Whether there were any.
+    pub fn compare_by(&mut self, network: &Network, tokenizer: &Tokenizer) -> Result<bool> {
         let parts = [&self.learn, &self.choose, &self.report];
-        if ExampleTask::key(self.task()?.1) != ExampleTask::key(&Embed)
-            || parts.iter().all(|part| part.examples.iter().all(|one| !one.target.is_none()))
-        {
-            return Ok(());
+        if parts.iter().all(|part| part.examples.iter().all(|one| !one.target.is_none())) {
+            return Ok(false);
         }
         let pairs = |part: &Examples| -> Result<Examples> {
             let next = part.examples.iter().cycle().skip(1);
@@ -96,14 +103,12 @@ impl Labelled {
             Ok(pairs)
         };
         (self.learn, self.choose, self.report) = (pairs(&self.learn)?, pairs(&self.choose)?, pairs(&self.report)?);
-        Ok(())
+        Ok(true)
     }
 
     /// What models are judged for.
     pub fn task(&self) -> Result<(&'static dyn Task, &'static dyn ExampleTask)> {
-        let task = tasks::named(&self.name)?;
-        let wrong = || Error::setting("task", task.key(), "a task that learns from examples");
-        Ok((task, task.of_examples().ok_or_else(wrong)?))
+        task_of(&self.name)
     }
 
     /// Writes what trainings and evaluations read into a job's folder.
@@ -187,7 +192,7 @@ impl Labelled {
 
     /// The mean cosine of the vectors of a model with the original's; `None` where texts have none.
     pub fn cosine(&self, [original, found]: [&Network; 2], tokenizer: &Tokenizer) -> Result<Option<f64>> {
-        if ExampleTask::key(self.task()?.1) != ExampleTask::key(&Embed) {
+        if !self.task()?.1.gives_vectors() {
             return Ok(None);
         }
         let single =

@@ -146,6 +146,14 @@ impl Source {
 
     /// An error where a model is for something else.
     fn check(&self, model: &Model) -> Result<()> {
+        if lathe_model::build::shares(&model.frame) {
+            let found = "a model whose layers share their weights";
+            return Err(Error::setting(
+                "model",
+                found,
+                "one whose layers have weights of their own, to change each by itself",
+            ));
+        }
         match self {
             Self::Examples(labelled) => Ok(labelled.task()?.0.check(&model.frame)?),
             Self::Text(_) if model.frame.backbone.causal() && model.frame.has_head() => Ok(()),
@@ -195,7 +203,11 @@ impl Source {
                 Ok((Corpus::Text(text, tokens), plan))
             }
             Self::Examples(mut labelled) => {
-                labelled.compare_by(network, tokenizer)?;
+                let own = labelled.compare_by(network, tokenizer)?;
+                if let Some(most) = asked.max_loss.filter(|_| own) {
+                    let expected = "no bound, where similarities are the original's own, which has no loss";
+                    return Err(Error::setting("max_loss", most, expected));
+                }
                 let plan = match known {
                     Some(plan) => plan,
                     None => {

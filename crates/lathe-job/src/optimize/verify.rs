@@ -151,7 +151,7 @@ impl Job<'_> {
         let fast = target.is_none_or(|target| measured.pair.second_ms.median <= target * measured.pair.first_ms.median);
         let small = asked
             .target_memory_mb
-            .is_none_or(|mb| measured.peak_bytes.is_none_or(|bytes| bytes as f64 <= mb * f64::from(1 << 20)));
+            .is_none_or(|mb| measured.peak_bytes.is_some_and(|bytes| bytes as f64 <= mb * f64::from(1 << 20)));
         let good = asked.max_loss.is_none_or(|per_cent| loss <= (1.0 + per_cent / 100.0) * original);
         fast && small && good
     }

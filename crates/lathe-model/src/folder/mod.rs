@@ -201,16 +201,27 @@ fn with_pooling(mut model: Model, folder: &Path) -> Result<Model, FolderError> {
     let Some(pooling) = model.frame.own.get_mut("pooling").filter(|_| file.is_file()) else { return Ok(model) };
     let text = std::fs::read(&file).map_err(|error| FolderError::Io { file: file.clone(), error })?;
     let config: Json = serde_json::from_slice(&text).unwrap_or_default();
-    let chosen = |name: &str| config.get(format!("pooling_mode_{name}")) == Some(&Json::Bool(true));
-    *pooling = match (chosen("mean_tokens"), chosen("cls_token")) {
-        (true, false) => Value::Word("mean".into()),
-        (false, true) => Value::Word("cls".into()),
+    let config = config.as_object().cloned().unwrap_or_default();
+    let modes = config.iter().filter(|(_, chosen)| **chosen == Json::Bool(true));
+    let modes: Vec<_> = modes.filter_map(|(name, _)| name.strip_prefix("pooling_mode_")).collect();
+    *pooling = match modes.as_slice() {
+        ["mean_tokens"] => Value::Word("mean".into()),
+        ["cls_token"] => Value::Word("cls".into()),
         _ => {
-            let found = lathe_core::shorten(&config.to_string());
-            let error = lathe_core::Error::value("pooling_mode", found, "one of mean_tokens and cls_token");
+            let error = lathe_core::Error::value("pooling_mode", modes.join(", "), "one of mean_tokens and cls_token");
             return Err(FolderError::Config { file, error });
         }
     };
+    let file = folder.join("modules.json");
+    let modules: Json =
+        std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    for kind in modules.as_array().into_iter().flatten().filter_map(|module| module["type"].as_str()) {
+        let known = ["Transformer", "Pooling", "Normalize"];
+        if !known.contains(&kind.rsplit('.').next().unwrap_or(kind)) {
+            let error = lathe_core::Error::value("type", kind, format!("one of {}", known.join(", ")));
+            return Err(FolderError::Config { file, error });
+        }
+    }
     Ok(model)
 }
 

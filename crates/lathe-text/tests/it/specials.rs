@@ -48,6 +48,19 @@ fn tokens_make_words() {
         assert_eq!(count(&load(name)), expected, "{name}");
     }
     assert_eq!(count(&Tokenizer::Bytes), 10);
+    // Byte-level BPE has headings of Markdown, which are no marks.
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("tokenizer.json");
+    let vocab = json!({"t": 0, "h": 1, "\u{120}": 2, "#": 3, "##": 4, "###": 5, "th": 6, "\u{120}th": 7});
+    let merges = ["# #", "## #", "t h", "\u{120} th"];
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let text = json!({"version": "1.0", "added_tokens": [], "pre_tokenizer": level, "decoder": level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges}});
+    fs::write(&file, text.to_string()).unwrap();
+    let bpe = Tokenizer::open(&file).unwrap();
+    let (ids, words) = (bpe.encode("th th###").unwrap(), Words::of(&bpe));
+    assert_eq!(ids, [6, 7, 5]);
+    assert!(!words.joins(6, 7) && words.joins(7, 5));
 }
 
 fn as_json(specials: &Specials) -> Value {

@@ -119,7 +119,7 @@ impl<'a> Work<'a> {
         let step = self.step + 1;
         let Self { how, net, grads, optimizer, states, of_teacher, recent, .. } = self;
         let batch = how.batches.batch(u64::from(step - 1))?;
-        let (tokens, slots) = (batch.ids.len(), net.options().len());
+        let (tokens, slots) = (batch.tokens(), net.options().len());
         let mut sums = vec![0.0; net.options().sum()];
         let pass = |part: &Part, state: &mut State, training: &Training, grads: &mut Grads| {
             let teacher = &mut of_teacher[part.index];

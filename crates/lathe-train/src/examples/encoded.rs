@@ -22,6 +22,8 @@ pub struct Unit {
     pub texts: Vec<Encoding>,
     /// A number that the task knows the meaning of; [`IGNORE`] where nobody says.
     pub target: u32,
+    /// The same of each text after the first, where they have one of their own.
+    pub others: Vec<u32>,
     /// The line of a text that lost its end, and how many tokens it had.
     pub cut: Option<(u64, usize)>,
 }
@@ -86,7 +88,8 @@ pub fn batch(units: &[&Unit], pad: u32) -> Batch {
             batch.ids.resize(end, pad);
             batch.segments.extend(&text.segments);
             batch.segments.resize(end, 0);
-            batch.targets.push(if i == 0 { unit.target } else { IGNORE });
+            let other = |i: usize| unit.others.get(i).copied().unwrap_or(IGNORE);
+            batch.targets.push(i.checked_sub(1).map_or(unit.target, other));
             batch.targets.resize(end, IGNORE);
             if padded {
                 batch.mask.extend((0..len).map(|at| at < own));
@@ -196,7 +199,7 @@ mod tests {
 
     fn unit(len: usize, target: u32) -> Unit {
         let text = Encoding { ids: vec![target + 1; len], segments: vec![0; len], ..Encoding::default() };
-        Unit { texts: vec![text], target, cut: None }
+        Unit { texts: vec![text], target, ..Unit::default() }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::form::{CHOICE, Choices, Form, Kind};
 use super::table::Table;
 use super::{Example, Examples, Target};
 use crate::settings::Settings;
-use crate::tasks;
+use crate::tasks::{self, ExampleTask};
 use crate::{Error, Result};
 use lathe_core::model::Value;
 use lathe_core::{Registry, Spec};
@@ -62,7 +62,8 @@ impl Wanted<'_> {
             Some(benchmark) => checked(&benchmark.form, table, self.labelled)?,
             None => self.own(table)?,
         };
-        if tasks::named(self.task)?.key() == "embed" {
+        let task = tasks::named(self.task)?.of_examples();
+        if task.is_some_and(ExampleTask::gives_vectors) {
             similarities(&mut examples);
         }
         let metrics = benchmark.map_or_else(Vec::new, |benchmark| benchmark.metrics.to_vec());
@@ -97,7 +98,10 @@ impl Wanted<'_> {
             named = texts.to_vec();
             named.push(label.unwrap_or("label"));
         } else if !self.labelled && task != "span" && named.last().is_some_and(|last| !LABELS.contains(last)) {
-            named.push(""); // texts alone
+            // Texts alone, where there are no more than a task has.
+            if task == "choose" || named.len() < 3 {
+                named.push("");
+            }
         }
         let kind = match task {
             "regress" | "embed" => Kind::Value,
@@ -170,10 +174,8 @@ fn file_of(benchmark: &Benchmark, data: &Path, names: &[&str]) -> Result<PathBuf
 }
 
 /// What a run trains on and validates on: the files of a benchmark in a folder, or the file of the settings, of which
-/// the last tenth validates where they name no other.
-pub fn training(settings: &Settings, warn: Warn<'_>) -> Result<(Examples, Option<Examples>)> {
-    // Whoever needs similarities says so.
-    let labelled = tasks::named(&settings.task)?.key() != "embed";
+/// the last tenth validates where they name no other. Without `labelled` a record need not say what is right.
+pub fn training(settings: &Settings, labelled: bool, warn: Warn<'_>) -> Result<(Examples, Option<Examples>)> {
     let wanted = Wanted { task: &settings.task, columns: &settings.columns, labelled };
     let data = Path::new(&settings.data);
     let path = match benchmarks::find(&settings.task) {
@@ -207,14 +209,14 @@ pub fn fit(settings: &Settings, model: &Spec, registry: &Registry) -> Result<Spe
     }
     let task = tasks::named(&settings.task)?;
     let (Some(head), Some(names)) = (registry.key("head"), registry.key("labels")) else { return Ok(model) };
-    if task.of_examples().is_none() || task.key() == "embed" {
+    if task.of_examples().is_none_or(ExampleTask::gives_vectors) {
         return Ok(model);
     }
     let mut labels = Vec::new();
     if task.key() == "classify" {
         labels = match benchmarks::find(&settings.task) {
             Some(benchmark) => benchmark.form.labels.iter().map(|(_, name)| name.to_string()).collect(),
-            None => labels_of(&training(settings, &mut |_| ())?.0),
+            None => labels_of(&training(settings, true, &mut |_| ())?.0),
         };
         let known = match model.get("labels") {
             Some(Value::Words(known)) => known.as_slice(),

@@ -41,6 +41,10 @@ impl ExampleTask for Embed {
         Err(Error::setting("d_model", frame.d_model, expected))
     }
 
+    fn gives_vectors(&self) -> bool {
+        true
+    }
+
     fn metrics(&self) -> &'static [Metric] {
         &[Metric::Pearson, Metric::Spearman]
     }

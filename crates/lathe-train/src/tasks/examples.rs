@@ -94,6 +94,10 @@ pub trait ExampleTask: Sync {
         let expected = format_args!("{}, the teacher's", teacher.words("labels").join(", "));
         Err(Error::setting("labels", frame.words("labels").join(", "), expected))
     }
+    /// Whether models give vectors, which can be compared where nobody says what is right.
+    fn gives_vectors(&self) -> bool {
+        false
+    }
     /// The metrics of examples whose benchmark names none.
     fn metrics(&self) -> &'static [Metric];
     /// The texts of an example as they are trained on, each unit with what is right for it.
@@ -201,7 +205,7 @@ pub struct Judge<'a> {
 pub struct Judged {
     /// Of each example.
     pub predictions: Vec<Prediction>,
-    /// Sum of the losses of those of which it is known what is right, and how many these are.
+    /// Sum of the losses of the texts of which it is known what is right, and how many these are.
     pub loss: (f64, u64),
     /// Tokens read.
     pub tokens: u64,
@@ -242,7 +246,7 @@ impl Judge<'_> {
             let mut losses = vec![0.0; batch.rows];
             self.task.loss(&numbers_of(&sequences), &mut values, 0.0, &mut losses);
             judged.loss.0 += losses.iter().copied().map(f64::from).sum::<f64>();
-            judged.loss.1 += of_group.iter().filter(|unit| unit.target != IGNORE).count() as u64;
+            judged.loss.1 += numbers_of(&sequences).targets.iter().filter(|&&target| target != IGNORE).count() as u64;
             judged.tokens += batch.tokens() as u64;
             done += group.len() as u64;
         }

@@ -191,8 +191,14 @@ impl Masking {
             }
             if text.len() > 1 && batch.targets[begin..].iter().all(|&target| target == IGNORE) {
                 // A short window has something to tell, too.
-                let place = begin + (mix(key) % text.len() as u64) as usize;
-                (batch.targets[place], batch.ids[place]) = (batch.ids[place], self.mask);
+                let joins = |i: usize| self.words.as_ref().is_some_and(|words| words.joins(text[i - 1], text[i]));
+                let drawn = (mix(key) % text.len() as u64) as usize;
+                let first = (0..=drawn).rev().find(|&i| i == 0 || !joins(i)).unwrap_or(0);
+                let end = (drawn + 1..text.len()).find(|&i| !joins(i)).unwrap_or(text.len());
+                let told = if self.words.is_some() { first..end } else { drawn..drawn + 1 };
+                for place in told.start + begin..told.end + begin {
+                    (batch.targets[place], batch.ids[place]) = (batch.ids[place], self.mask);
+                }
             }
             batch.ids.extend(last);
             batch.targets.extend(last.map(|_| IGNORE));

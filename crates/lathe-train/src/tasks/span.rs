@@ -37,20 +37,16 @@ impl ExampleTask for Span {
     }
 
     fn units(&self, _: &Frame, encoder: &Encoder<'_>, example: &Example) -> Result<Vec<Unit>> {
-        let answer = match &example.target {
-            Target::Answers(answers) => answers.first(),
-            _ => None,
-        };
-        let bytes = answer.and_then(|answer| answer.bytes(context(example)));
-        let unit = |window: Encoding| {
-            let (start, end) = bytes.as_ref().and_then(|bytes| tokens_of(&window, bytes)).unwrap_or((0, 0));
-            Unit { target: (start as u32) << 16 | end as u32, texts: vec![window], cut: None }
-        };
-        Ok(windows(encoder, example)?.into_iter().map(unit).collect())
+        let windows = windows(encoder, example)?;
+        let targets = targets(example, &windows);
+        let unit = |(window, target)| Unit { target, texts: vec![window], ..Unit::default() };
+        Ok(windows.into_iter().zip(targets).map(unit).collect())
     }
 
     fn unit(&self, _: &Frame, encoder: &Encoder<'_>, example: &Example) -> Result<Unit> {
-        Ok(Unit { texts: windows(encoder, example)?, target: IGNORE, cut: None })
+        let texts = windows(encoder, example)?;
+        let mut targets = targets(example, &texts).into_iter();
+        Ok(Unit { target: targets.next().unwrap_or(IGNORE), others: targets.collect(), texts, cut: None })
     }
 
     fn target(&self, _: &Frame, _: &Encoder<'_>, _: &Example) -> Result<u32> {
@@ -140,6 +136,14 @@ impl ExampleTask for Span {
         let predicted = Predicted::Texts { found: &found, right: &right };
         metrics.iter().filter_map(|&metric| Some((metric, metric.of(&predicted)?))).collect()
     }
+}
+
+/// Where the answer begins and ends in each window, in one number.
+fn targets(example: &Example, windows: &[Encoding]) -> Vec<u32> {
+    let Target::Answers(answers) = &example.target else { return vec![IGNORE; windows.len()] };
+    let bytes = answers.first().and_then(|answer| answer.bytes(context(example)));
+    let places = |window| bytes.as_ref().and_then(|bytes| tokens_of(window, bytes)).unwrap_or((0, 0));
+    windows.iter().map(places).map(|(start, end)| (start as u32) << 16 | end as u32).collect()
 }
 
 fn context(example: &Example) -> &str {

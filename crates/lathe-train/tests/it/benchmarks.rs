@@ -99,7 +99,7 @@ fn every_benchmark_is_learnt_from_and_judged() {
         if benchmark.train.is_empty() {
             let settings =
                 Settings { task: benchmark.name.into(), data: folder.display().to_string(), ..Settings::default() };
-            let error = open::training(&settings, &mut |_| ()).unwrap_err().to_string();
+            let error = open::training(&settings, true, &mut |_| ()).unwrap_err().to_string();
             assert!(error.contains("it is there to judge models"), "{error}");
             continue;
         }
@@ -107,7 +107,7 @@ fn every_benchmark_is_learnt_from_and_judged() {
         for folder in [&folder, &fixtures()] {
             let settings =
                 Settings { task: benchmark.name.into(), data: folder.display().to_string(), ..Settings::default() };
-            let (train, valid) = open::training(&settings, &mut |_| ()).unwrap();
+            let (train, valid) = open::training(&settings, true, &mut |_| ()).unwrap();
             assert!(valid.is_some_and(|valid| valid.path != train.path), "{}", benchmark.name);
             let cut = Cut { batch: 2, len: 96, seed: 0, tokenizer: &Tokenizer::Bytes };
             let data = Data::Examples(Arc::new(train));
@@ -237,6 +237,19 @@ fn what_is_cut_is_told() {
     assert!(note.ends_with("a.csv, line 3 has 45"), "{note}");
 }
 
+/// Texts to embed need no similarity; where columns are named, the third is one.
+#[test]
+fn similarities_may_be_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, "a.csv", "one,other,close\na,b,0.5\nc,d,1\n");
+    let read = |columns: &str| {
+        let wanted = Wanted { task: "embed", columns, labelled: false };
+        wanted.read(&path, &mut |_| ()).unwrap().examples
+    };
+    assert!(read("one,other,close").iter().all(|example| !example.target.is_none()));
+    assert!(read("one,other").iter().all(|example| example.target.is_none()));
+}
+
 /// Answers come back from windows of a long context to the characters that they were in.
 #[test]
 fn answers_are_found_in_windows() {
@@ -260,6 +273,8 @@ fn answers_are_found_in_windows() {
     }
     // Numbers that are high where the answer is, and nowhere else.
     let unit = task.unit(&frame, &encoder, example).unwrap();
+    let targets: Vec<u32> = units.iter().map(|unit| unit.target).collect();
+    assert_eq!([&[unit.target], &*unit.others].concat(), targets, "judged as it is trained");
     let len = unit.texts.iter().map(|text| text.ids.len()).max().unwrap();
     let mut values = vec![0.0; unit.texts.len() * len * 2];
     let span = Target::Answers(Vec::new());

@@ -193,6 +193,15 @@ fn folders_of_sentence_transformers_are_read_as_there() {
     std::fs::write(dir.path().join("1_Pooling/config.json"), pooling).unwrap();
     let network = folder::load(dir.path(), &REGISTRY).unwrap();
     assert_eq!((network.has_head(), network.model.frame.word("pooling")), (false, Some("cls")));
+    // What is not computed here is refused.
+    for (file, text, told) in [
+        ("modules.json", r#"[{"type": "sentence_transformers.models.Dense"}]"#, "Dense"),
+        ("1_Pooling/config.json", r#"{"pooling_mode_cls_token": true, "pooling_mode_max_tokens": true}"#, "max_tokens"),
+    ] {
+        std::fs::write(dir.path().join(file), text).unwrap();
+        let error = folder::load(dir.path(), &REGISTRY).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(told) && error.contains(file), "{error}");
+    }
 }
 
 /// An encoder gets the output layer of a task: everything below it stays, and a layer of other labels begins afresh.
