@@ -288,9 +288,13 @@ impl Stem for AlbertStem {
     fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved) {
         let (narrow, saved) = self.tokens.forward(pass, input);
         let Some(wide) = &self.wide else { return (narrow, saved) };
-        let mut x = Buf::any(input.ids.len() * wide.outputs());
+        let mut x = Buf::any(narrow.hidden.len() / wide.inputs() * wide.outputs());
         wide.forward(pass.params, &narrow.hidden, &mut x);
         (narrow.with(x), Box::new((saved, narrow.hidden)))
+    }
+
+    fn takes_unpadded(&self) -> bool {
+        true
     }
 
     fn backward(
