@@ -34,7 +34,7 @@ const KEYS: &[OwnKey] = &[
     encoder::segments("2"),
     encoder::HEAD,
     encoder::POOLING,
-    encoder::LABELS,
+    encoder::LABELS, encoder::CLASSIFIER_DROPOUT,
     OwnKey::new("norm_kind", KeyKind::Word, Some("scale"), "norm of blocks and embedding: layer, or scale, a gain and a bias alone [scale]"),
     OwnKey::new("classifier_activation", KeyKind::Flag, Some("true"), "the vector of a text is tanh(W x + b) of its first token, not that token itself [true]"),
 ];
@@ -109,6 +109,7 @@ static LIKE_BERT: Encoder = Encoder {
             ("classifier_activation", "classifier_activation", "true"),
         ],
         activation: ("hidden_act", "relu"),
+        classifier: Some(("classifier_dropout", None)),
         only: || vec![("trigram_input", json!(true))],
     },
     builder: &NetworkBuilder(&MobileBert),
