@@ -6,7 +6,8 @@ recorded as it comes, and what is recorded is not run again.
 
 MINILM is a folder of transformers, GLUE the folder with CoLA, MRPC, RTE, STS-B and SST-2 in it, of which the first 10,000 training
 sentences are used. VENV has torch, transformers, scipy and scikit-learn. Groups: lathe, transformers (fine-tuning, a record for each
-task and seed: dev scores, seconds of the steps, tokens), embed (STS-B dev Spearman, and the largest difference of embeddings).
+task and seed: dev scores, seconds of the steps, tokens), embed (STS-B dev Spearman, and the largest difference of embeddings), time (60
+steps of MRPC, or `--steps`, of both in each of `--rounds` rounds).
 
 The recipe of both: AdamW 0.9/0.999, no decay of biases and norms, 0.01 else; 3 epochs of batches of 32; warm-up over a tenth, then
 linear to 0; clip 1; texts of at most 128 tokens, those of similar lengths together, each batch padded to its longest. Seconds are
@@ -39,6 +40,9 @@ parser.add_argument("--record", type=pathlib.Path, default=RECORD)
 parser.add_argument("--threads", default="2")
 parser.add_argument("--seeds", type=int, default=3)
 parser.add_argument("--steps", type=int, help="instead of 3 epochs, to try the script")
+parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--name", default="MRPC", help="of the group time")
+parser.add_argument("--note", default="")
 parser.add_argument("--tasks", nargs="*", default=list(TASKS))
 parser.add_argument("--only", nargs="*")
 parser.add_argument("--table", action="store_true")
@@ -78,6 +82,20 @@ def transformers(task, seed):
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
+def timed(i):
+    """A round of both, who begins changes."""
+    found = {}
+    for name, own in [("lathe", lathe), ("transformers", transformers)][:: 1 if i % 2 else -1]:
+        shutil.rmtree(args.work / f"lathe-MRPC-{i}", ignore_errors=True)
+        found[name] = own("MRPC", i)
+    return {**found, "threads": args.threads, "note": args.note}
+
+
+def timing():
+    args.steps = args.steps or 60
+    return [(f"{args.name} {i}", lambda i=i: timed(i)) for i in range(args.rounds)]
+
+
 def embed():
     dev = data() / "STS-B/dev.tsv"
     found = subprocess.run(
@@ -107,6 +125,7 @@ GROUPS = {
     "embed": lambda: [("STS-B", embed)],
     "lathe": fine_tuning(lathe),
     "transformers": fine_tuning(transformers),
+    "time": timing,
 }
 
 
@@ -131,6 +150,14 @@ def table():
     for line in lines:
         if line["group"] == "embed":
             print("\nembeddings:", line["result"])
+    rounds = [line for line in lines if line["group"] == "time"]
+    for name in dict.fromkeys(line["name"].rsplit(" ", 1)[0] for line in rounds):
+        of_name = [line["result"] for line in rounds if line["name"].rsplit(" ", 1)[0] == name]
+        # Each side has an order of its own, so that batches of few steps differ.
+        per_token = lambda run: 1e6 * run["seconds"] / run["tokens"]  # noqa: E731
+        ratios = sorted(per_token(one["lathe"]) / per_token(one["transformers"]) for one in of_name)
+        ours, theirs = (statistics.median(per_token(one[side]) for one in of_name) for side in ["lathe", "transformers"])
+        print(f"\n{name}: {ours:.0f} and {theirs:.0f} us a real token, {statistics.median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}]")
 
 
 if __name__ == "__main__":

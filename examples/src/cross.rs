@@ -356,7 +356,7 @@ impl CrossAttention {
         let (a, keys) = (self.a(), kv.len() / (2 * self.a() * pass.batch));
         let rows = |col: usize| Rows { data: &kv[col..], stride: 2 * a, batch_stride: 2 * a * keys };
         let q = Rows { data: q, stride: a, batch_stride: a * pass.len };
-        Inputs { q, k: rows(0), v: rows(a), relative: None, distances: None, padding }
+        Inputs { q, k: rows(0), v: rows(a), relative: None, distances: None, padding, lengths: None }
     }
 
     /// Keys and values of hidden states [N, D].

@@ -5,8 +5,11 @@ use lathe_core::Registry;
 use lathe_model::folder::{self, Tensor, TensorFile};
 use lathe_model::{Grads, Input, Network, Precision, Targets, Training};
 use lathe_ops::loss::IGNORE;
+use lathe_search::measure::{Budget, Times, measure};
+use lathe_search::profile::Interval;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What to compute.
 #[derive(Debug, Clone)]
@@ -24,6 +27,8 @@ pub struct Request {
     pub grads: bool,
     /// Precision of products.
     pub precision: Precision,
+    /// How long to measure an encoder's pass, with its weights packed, if that is wanted.
+    pub seconds: Option<f64>,
 }
 
 /// What was computed.
@@ -32,8 +37,11 @@ pub struct Outcome {
     /// Mean of -log p of the next token; none of one token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
-    /// How many tokens.
+    /// How many tokens, padding included.
     pub tokens: usize,
+    /// Median and interval of a pass, where it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<Interval>,
     /// Where the results are.
     pub out: String,
 }
@@ -47,7 +55,11 @@ pub fn run(request: &Request, registry: &Registry, watch: Watch<'_>) -> Result<O
     }
     let tokens = Tokens::read(&request.tokens, request.segments as usize, &network)?;
     if !network.model.frame.backbone.causal() {
-        return encode(request, &network, &tokens);
+        return encode(request, network, &tokens);
+    }
+    if let Some(seconds) = request.seconds {
+        let found = format!("{seconds} for a {}", network.model.frame.backbone.key());
+        return Err(Error::setting("seconds", found, "none: passes of an encoder are measured here"));
     }
     if tokens.len == 1 {
         let message = "note: one token has no next one, so there is no loss, and no gradient of it";
@@ -55,11 +67,16 @@ pub fn run(request: &Request, registry: &Registry, watch: Watch<'_>) -> Result<O
     }
     let results = Results::compute(&network, &tokens, request.grads);
     results.write(&request.out, &network, &tokens)?;
-    Ok(Outcome { loss: results.loss, tokens: tokens.ids.len(), out: request.out.display().to_string() })
+    Ok(Outcome {
+        loss: results.loss,
+        latency_ms: None,
+        tokens: tokens.ids.len(),
+        out: request.out.display().to_string(),
+    })
 }
 
 /// What an encoder computes: hidden states, their vector and outputs, where it has them.
-fn encode(request: &Request, network: &Network, tokens: &Tokens) -> Result<Outcome> {
+fn encode(request: &Request, mut network: Network, tokens: &Tokens) -> Result<Outcome> {
     if request.grads {
         let found = format!("true for a {}", network.model.frame.backbone.key());
         return Err(Error::setting("grads", found, "false: there is no next token to tell"));
@@ -68,15 +85,25 @@ fn encode(request: &Request, network: &Network, tokens: &Tokens) -> Result<Outco
     let (d, vocab) = (network.model.frame.d_model as usize, network.model.frame.vocab as usize);
     let (mask, segments) = (tokens.mask.as_deref(), tokens.texts.as_deref());
     let input = Input { mask, segments, ..Input::tokens(&tokens.ids, batch) };
-    let hidden = network.hidden(&input, &mut network.init_memory(batch));
-    let pooled = network.pooled(&hidden, batch);
-    let logits = network.has_head().then(|| network.outputs(&hidden));
+    network.freeze();
+    let pass = || {
+        let hidden = network.hidden(&input, &mut network.init_memory(batch));
+        let pooled = network.pooled(&hidden, batch);
+        let logits = network.has_head().then(|| network.outputs(&hidden));
+        (hidden, pooled, logits)
+    };
+    let latency_ms = request.seconds.map(|seconds| {
+        let limit = Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
+        let times = measure(Budget { limit, tight: 0.0 }, || drop(pass()));
+        Interval::from(&Times { raw: times.raw.iter().map(|seconds| 1000.0 * seconds).collect() })
+    });
+    let (hidden, pooled, logits) = pass();
     // Blocks may have left fewer tokens.
     let mut tensors = vec![Tensor::f32("hidden", &[batch, hidden.len() / (batch * d), d], &hidden)];
     tensors.extend(pooled.as_ref().map(|pooled| Tensor::f32("pooled", &[batch, d], pooled)));
     tensors.extend(logits.as_ref().map(|logits| Tensor::f32("logits", &[batch, len, vocab], logits)));
     folder::write_tensors(&request.out, &tensors)?;
-    Ok(Outcome { loss: None, tokens: tokens.ids.len(), out: request.out.display().to_string() })
+    Ok(Outcome { loss: None, latency_ms, tokens: tokens.ids.len(), out: request.out.display().to_string() })
 }
 
 /// Tokens to compute with, cut into segments.

@@ -105,6 +105,7 @@ impl BlockBench {
             len,
             position: state.position,
             mask: None,
+            unpadded: None,
             keep,
             dropout: [Dropout::NONE; 3],
             balance: 0.0,

@@ -13,6 +13,7 @@ use crate::params::{Builder, Grads, ParamId, Params, Place};
 use crate::stack::{self, Mixture, Stack, pack};
 use crate::stem::{Input, Stem, StemPass};
 use crate::taps::{Map, Seen, Taps};
+use crate::unpadded::{self, Unpadded};
 use lathe_core::{Frame, Result, TARGET};
 use lathe_ops::Precision;
 use lathe_ops::attention::KeptAs;
@@ -80,6 +81,8 @@ pub(crate) struct Run<'a> {
     contexts: Contexts<'a>,
     context: Arc<Context>,
     aside_grads: AsideGrads,
+    /// The real tokens, where only these are computed.
+    unpadded: Option<Unpadded>,
 }
 
 impl<'a> Run<'a> {
@@ -109,21 +112,27 @@ impl<'a> Run<'a> {
         let contexts = Contexts::new(Cow::Borrowed(frame), dropout[0], change);
         let context = contexts.of(input.len(), frame.d_model as usize, None);
         let aside_grads = AsideGrads::default();
-        Self { params, input, position, training, dropout, contexts, context, aside_grads }
+        Self { params, input, position, training, dropout, contexts, context, aside_grads, unpadded: None }
     }
 
     pub fn stem(&self) -> StemPass<'_> {
         let (keep, dropout) = (self.training.is_some(), self.dropout[0]);
-        StemPass { params: self.params, position: self.position, keep, dropout }
+        let (params, unpadded) = (self.params, self.unpadded.as_ref());
+        StemPass { params, position: self.position, keep, dropout, unpadded }
     }
 
     pub fn pass<'p>(&'p self, reports: &'p Reports) -> Pass<'p> {
+        let (batch, len, mask) = match &self.unpadded {
+            Some(unpadded) => (unpadded.rows(), 1, None),
+            None => (self.input.batch, self.input.len(), self.input.mask),
+        };
         Pass {
             params: self.params,
-            batch: self.input.batch,
-            len: self.input.len(),
+            batch,
+            len,
             position: self.position,
-            mask: self.input.mask,
+            mask,
+            unpadded: self.unpadded.as_ref(),
             keep: self.training.is_some(),
             dropout: self.dropout,
             balance: self.training.map_or(0.0, |training| training.balance),
@@ -140,6 +149,8 @@ impl<'a> Run<'a> {
 /// What a pass keeps for its backward.
 struct Kept {
     stem: Saved,
+    /// [B, T] of what left the last slot, false for padding that was computed.
+    mask: Option<Arc<Vec<bool>>>,
     /// Numbers that left the encoder, where no block went on with the other text.
     unread: Option<usize>,
     slots: Vec<stack::SlotKept>,
@@ -259,24 +270,45 @@ impl Body {
     ) -> (Option<Buf>, Kept, Seen) {
         let pass = run.pass(reports);
         let (x, stem) = self.stem.forward(&run.stem(), run.input);
-        let (mut x, slots, seen) = self.stack.forward(&pass, x, &mut state.layers, mixture, taps);
+        let (mut x, slots, mut seen) = self.stack.forward(&pass, x, &mut state.layers, mixture, taps);
         state.position += run.input.len();
-        let mut kept = Kept { stem, slots, unread: None, norm: None };
+        let mut kept = Kept { stem, slots, mask: None, unread: None, norm: None };
+        if let Some(unpadded) = &run.unpadded {
+            let hidden = seen.hidden.iter_mut().flatten();
+            hidden.for_each(|hidden| *hidden = Arc::new(unpadded.put(hidden)));
+        }
         if taps.until.is_some() {
             return (None, kept, seen);
         }
         if let Some(target) = x.take(TARGET) {
             (kept.unread, x) = (Some(x.hidden.len()), target); // a frame by itself
         }
+        kept.mask = x.mask;
         let mut x = Arc::try_unwrap(x.hidden).unwrap_or_else(|x| (*x).clone());
         if let Some(norm) = &self.top.norm {
             let (y, stats) = norm.forward(run.params, &x);
-            kept.norm = pass.keep.then_some((std::mem::replace(&mut x, y), stats));
+            let before = std::mem::replace(&mut x, y);
+            kept.norm = pass.keep.then_some((before, stats));
         }
         if self.top.dropout {
             run.dropout[0].with(LAST).apply(&mut x);
         }
+        match (&run.unpadded, &kept.mask) {
+            (Some(unpadded), _) => x = unpadded.put(&x),
+            (None, Some(mask)) => unpadded::clear(mask, &mut x),
+            (None, None) => {}
+        }
         (Some(x), kept, seen)
+    }
+
+    /// The real tokens of an input, where it has padding that need not be computed: nothing came before, nobody asks for
+    /// attention maps, which have all places, and stem and blocks can do without it.
+    fn unpadded(&self, input: &Input<'_>, state: &State, taps: &Taps) -> Option<Unpadded> {
+        let unpadded = input.mask.and_then(|mask| Unpadded::of(mask, input.batch))?;
+        let nothing_before = state.position == 0 && state.layers.iter().all(|state| matches!(state, LayerState::None));
+        let alone = input.source.is_none() && taps.maps.is_empty();
+        let can = self.stem.takes_unpadded() && self.stack.takes_unpadded();
+        (nothing_before && alone && can).then_some(unpadded)
     }
 
     /// What enters the first slot, for a pass that is taken slot by slot.
@@ -327,7 +359,8 @@ impl Body {
         mixture: impl Fn(usize) -> Mixture,
         taps: &Taps,
     ) -> (Option<Buf>, Seen) {
-        let run = Run::new(frame, params, input, state.position, None);
+        let unpadded = self.unpadded(input, state, taps);
+        let run = Run { unpadded, ..Run::new(frame, params, input, state.position, None) };
         let (hidden, _, seen) = self.hidden(&run, &Reports::default(), state, mixture, taps);
         (hidden, seen)
     }
@@ -335,7 +368,8 @@ impl Body {
     /// What a pass without a backward shows to somebody who looks.
     pub fn observe(&self, frame: &Frame, params: &Params, input: &Input<'_>, state: &mut State) -> Observation {
         let looked: fn(&mut Context) = |context| context.insert(Observe);
-        let run = Run::changed(frame, params, input, state.position, None, Some(looked));
+        let unpadded = self.unpadded(input, state, &Taps::NONE);
+        let run = Run { unpadded, ..Run::changed(frame, params, input, state.position, None, Some(looked)) };
         let reports = Reports::default();
         self.hidden(&run, &reports, state, |_| Mixture::Hard(0), &Taps::NONE);
         Observation::of(&reports)
@@ -355,8 +389,9 @@ impl Body {
         training: &Training,
         grads: &mut Grads,
     ) -> Trained {
-        let run = Run::new(frame, params, input, state.position, Some(training));
         let (reports, taps) = (Reports::default(), objective.taps());
+        let unpadded = self.unpadded(input, state, &taps);
+        let run = Run { unpadded, ..Run::new(frame, params, input, state.position, Some(training)) };
         let (hidden, kept, seen) = self.hidden(&run, &reports, state, &mixture, &taps);
         let (mut losses, mut dx) = match hidden {
             Some(hidden) => {
@@ -365,7 +400,15 @@ impl Body {
             }
             None => (vec![0.0; input.ids.len()], Buf::zeros(input.ids.len() * frame.d_model as usize)),
         };
-        let injected = objective.inside(seen, &mut losses, training.scale);
+        let mut injected = objective.inside(seen, &mut losses, training.scale);
+        match (&run.unpadded, &kept.mask) {
+            (Some(unpadded), _) => {
+                dx = unpadded.take(&dx);
+                injected.hidden.iter_mut().flatten().for_each(|d| *d = unpadded.take(d));
+            }
+            (None, Some(mask)) => unpadded::clear(mask, &mut dx),
+            (None, None) => {}
+        }
         if self.top.dropout && taps.until.is_none() {
             run.dropout[0].with(LAST).apply(&mut dx);
         }

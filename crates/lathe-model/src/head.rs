@@ -10,7 +10,7 @@ mod outputs;
 
 pub use beside::BesideHead;
 pub use masked::MaskedHead;
-pub use outputs::{Outputs, TaskHead};
+pub use outputs::{Outputs, TaskHead, classifier_dropout};
 
 use crate::composed::Graph;
 use crate::embedding::{EmbeddingStyle, EmbeddingTable, clusters, projected};

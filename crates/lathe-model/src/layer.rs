@@ -16,11 +16,12 @@ use crate::onnx::OnnxPass;
 use crate::params::{Grads, ParamId, Params};
 use crate::ragged::PartPlace;
 use crate::taps::Map;
+use crate::unpadded::Unpadded;
 use candle_core::{Result, Tensor};
 use lathe_core::NormPlace;
 use lathe_onnx::Value;
 use lathe_ops::Precision;
-use lathe_ops::attention::{Kept, KeptAs, KeptRows};
+use lathe_ops::attention::{self, Kept, KeptAs, KeptRows};
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::linear;
@@ -112,6 +113,8 @@ pub struct Pass<'a> {
     pub position: usize,
     /// [B, T], false for padding; `None` where every token is real.
     pub mask: Option<&'a [bool]>,
+    /// Where padding was left out: whose the real tokens are. B then counts these, and T is 1.
+    pub unpadded: Option<&'a Unpadded>,
     /// Whether layers keep what a backward pass needs.
     pub keep: bool,
     /// Dropout of hidden states, of attention probabilities, and inside experts; none in evaluation.
@@ -138,6 +141,16 @@ impl Pass<'_> {
         self.batch * self.len
     }
 
+    /// How many sequences mix tokens among themselves, and the tokens of the longest.
+    pub fn sequences(&self) -> (usize, usize) {
+        self.unpadded.map_or((self.batch, self.len), |unpadded| (unpadded.lengths().len(), unpadded.longest()))
+    }
+
+    /// The places of tokens in their sequences: of each row, or of the rows of a sequence where all are alike.
+    pub fn positions(&self) -> Vec<usize> {
+        self.unpadded.map_or_else(|| (self.position..self.position + self.len).collect(), Unpadded::positions)
+    }
+
     /// What was laid aside under a name at last, to be read.
     pub fn see(&self, name: &str) -> Option<&Stream> {
         self.aside.iter().rev().find(|(known, _)| *known == name).map(|(_, stream)| stream)
@@ -145,7 +158,10 @@ impl Pass<'_> {
 
     /// Room for the probabilities [B, H, T, S] of a pass that keeps or shows them: zeros where somebody looks at all of them.
     pub fn room_for_maps(&self, heads: usize, keys: usize) -> Buf {
-        let size = heads * self.rows() * keys;
+        let size = match self.unpadded {
+            Some(unpadded) => attention::maps_of_lengths(heads, unpadded.lengths()),
+            None => heads * self.rows() * keys,
+        };
         match (self.map.is_wanted(), self.keep) {
             (true, _) => Buf::zeros(size),
             (false, true) => Buf::any(size),
@@ -390,6 +406,10 @@ pub trait Layer: Send + Sync {
     ) -> Option<Stream> {
         None
     }
+    /// Whether it mixes tokens as [`Pass::unpadded`] says; what works per token need not say it.
+    fn takes_unpadded(&self) -> bool {
+        false
+    }
     /// The gradient of the input; adds those of the parameters, and of what it read of what was laid aside
     /// ([`Pass::aside_grads`]).
     fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, grads: &mut Grads) -> Buf;
@@ -436,6 +456,10 @@ pub trait Sublayer: Send + Sync {
         _states: &mut [&mut LayerState],
     ) -> Option<Buf> {
         None
+    }
+    /// As [`Layer::takes_unpadded`].
+    fn takes_unpadded(&self) -> bool {
+        false
     }
     /// The gradient of the input; adds those of the parameters. What was saved may be consumed.
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf;
@@ -547,6 +571,10 @@ impl Layer for Residual {
             }
         };
         Some(x.with(y))
+    }
+
+    fn takes_unpadded(&self) -> bool {
+        self.sublayer.takes_unpadded()
     }
 
     fn backward(&self, pass: &Pass<'_>, saved: Saved, mut dy: Buf, grads: &mut Grads) -> Buf {

@@ -38,6 +38,7 @@ mod stack;
 pub mod stem;
 mod supernet;
 pub mod taps;
+pub mod unpadded;
 mod weight_storage;
 
 pub use block_bench::{BenchState, BlockBench};

@@ -14,7 +14,7 @@ use crate::linear::Matrix;
 use crate::observe::{Observe, Turn};
 use crate::params::{Builder, Grads, ParamId, Params};
 use crate::taps::{AttentionMap, Map, Seen, TapGradients, Taps};
-use lathe_core::{Block, Frame};
+use lathe_core::{Block, Frame, Role};
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::mixture;
@@ -97,6 +97,15 @@ impl Stack {
     /// All layers, of all options.
     pub fn layers_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Layer>> {
         self.slots.iter_mut().flatten().filter_map(|choice| choice.layer.as_mut())
+    }
+
+    /// Whether every block can run over real tokens alone.
+    pub fn takes_unpadded(&self) -> bool {
+        let takes = |choice: &Choice| match &choice.layer {
+            Some(layer) => choice.block.kind.role() == Role::PerToken || layer.takes_unpadded(),
+            None => true,
+        };
+        self.slots.iter().flatten().all(takes)
     }
 
     /// What products are computed in.

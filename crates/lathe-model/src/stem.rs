@@ -8,12 +8,14 @@ use crate::linear::Matrix;
 use crate::norm::NormParams;
 use crate::onnx::OnnxPass;
 use crate::params::{Grads, ParamId, Params};
+use crate::unpadded::Unpadded;
 use candle_core::{Result, Tensor};
 use lathe_onnx::Value;
 use lathe_ops::Precision;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::embedding as ops;
+use std::borrow::Cow;
 
 /// A batch of sequences: tokens [B, T], and what else a model may be told of them.
 #[derive(Debug, Clone, Copy)]
@@ -80,12 +82,33 @@ pub struct StemPass<'a> {
     pub keep: bool,
     /// Of hidden states.
     pub dropout: Dropout,
+    /// The real tokens, where padding is to be left out.
+    pub unpadded: Option<&'a Unpadded>,
+}
+
+impl StemPass<'_> {
+    /// What is there of each token that enters the first block, of [B, T].
+    pub fn of_rows<'x, T: Copy>(&self, x: &'x [T]) -> Cow<'x, [T]> {
+        self.unpadded.map_or(Cow::Borrowed(x), |unpadded| unpadded.pick(x).into())
+    }
+
+    /// Hidden states of what is left of a batch.
+    pub fn stream(&self, x: Buf, input: &Input<'_>) -> Stream {
+        match self.unpadded {
+            Some(_) => Stream::new(x, 1, self.position, None),
+            None => Stream::new(x, input.len(), self.position, input.mask),
+        }
+    }
 }
 
 /// From tokens to hidden states.
 pub trait Stem: Send + Sync {
     /// What enters the first block, and what is laid aside for others.
     fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved);
+    /// Whether it gives the real tokens alone, [R, D], where it is asked to ([`StemPass::unpadded`]).
+    fn takes_unpadded(&self) -> bool {
+        false
+    }
     /// Adds the gradients of its parameters, from those of what enters the first block and of what was laid aside.
     fn backward(
         &self,
@@ -143,17 +166,20 @@ impl TokenStem {
         Self { embedding, positions: None, first_position: 0, segments: None, norm: None }
     }
 
-    /// Vectors [B * T, D] of tokens with what is added to them, and what the way back needs.
+    /// Vectors [B * T, D] of tokens, or [R, D] of the real ones, with what is added to them, and what the way back needs.
     pub(crate) fn add(&self, pass: &StemPass<'_>, input: &Input<'_>, mut x: Buf) -> (Buf, NormSaved) {
         let params = pass.params;
-        let width = x.len() / input.ids.len().max(1);
+        let width = x.len() / rows(pass, input).max(1);
         if let Some(positions) = self.positions {
-            let first = self.first_position + pass.position;
-            ops::add_positions(params.get(positions), width, input.len(), first, &mut x);
+            let (table, first) = (params.get(positions), self.first_position + pass.position);
+            match pass.unpadded {
+                Some(unpadded) => ops::add_rows(table, width, &places(unpadded, input, first), &mut x),
+                None => ops::add_positions(table, width, input.len(), first, &mut x),
+            }
         }
         if let Some(segments) = self.segments {
             let table = params.get(segments);
-            let segment = segment_of(input, table.len() / width);
+            let segment = segment_of(pass, input, table.len() / width);
             for (i, row) in x.chunks_exact_mut(width).enumerate() {
                 let segment = segment(i);
                 row.iter_mut().zip(&table[segment * width..]).for_each(|(x, add)| *x += add);
@@ -184,14 +210,17 @@ impl TokenStem {
             norm.backward(pass.params, &sum, &stats, &dx, &mut dsum, grads);
             dx = dsum;
         }
-        let width = dx.len() / input.ids.len().max(1);
+        let width = dx.len() / rows(pass, input).max(1);
         if let Some(positions) = self.positions {
-            let first = self.first_position + pass.position;
-            ops::positions_backward(&dx, width, input.len(), first, grads.add(positions));
+            let (table, first) = (grads.add(positions), self.first_position + pass.position);
+            match pass.unpadded {
+                Some(unpadded) => ops::scatter(&dx, width, &places(unpadded, input, first), 1.0, table),
+                None => ops::positions_backward(&dx, width, input.len(), first, table),
+            }
         }
         if let Some(segments) = self.segments {
             let table = grads.add(segments);
-            let segment = segment_of(input, table.len() / width);
+            let segment = segment_of(pass, input, table.len() / width);
             for (i, row) in dx.chunks_exact(width).enumerate() {
                 let segment = segment(i);
                 table[segment * width..][..width].iter_mut().zip(row).for_each(|(sum, d)| *sum += d);
@@ -225,16 +254,30 @@ impl TokenStem {
     }
 }
 
-/// Which text a token is of: the last that a model knows, where there are more.
-fn segment_of<'a>(input: &Input<'a>, known: usize) -> impl Fn(usize) -> usize + use<'a> {
-    let segments = input.segments;
-    move |i| segments.map_or(0, |segments| (segments[i] as usize).min(known.saturating_sub(1)))
+/// Rows of what enters the first block.
+fn rows(pass: &StemPass<'_>, input: &Input<'_>) -> usize {
+    pass.unpadded.map_or(input.ids.len(), Unpadded::rows)
+}
+
+/// The rows of positions of real tokens: those of their columns.
+fn places(unpadded: &Unpadded, input: &Input<'_>, first: usize) -> Vec<u32> {
+    unpadded.places().iter().map(|place| (first + place % input.len()) as u32).collect()
+}
+
+/// Which text a token is of that enters the first block: the last that a model knows, where there are more.
+fn segment_of<'a>(pass: &StemPass<'_>, input: &Input<'a>, known: usize) -> impl Fn(usize) -> usize + use<'a> {
+    let segments = input.segments.map(|segments| pass.of_rows(segments));
+    move |i| segments.as_ref().map_or(0, |segments| (segments[i] as usize).min(known.saturating_sub(1)))
 }
 
 impl Stem for TokenStem {
     fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved) {
-        let (x, saved) = self.add(pass, input, self.embedding.forward(pass.params, input.ids));
-        (Stream::new(x, input.len(), pass.position, input.mask), Box::new(saved))
+        let (x, saved) = self.add(pass, input, self.embedding.forward(pass.params, &pass.of_rows(input.ids)));
+        (pass.stream(x, input), Box::new(saved))
+    }
+
+    fn takes_unpadded(&self) -> bool {
+        true
     }
 
     fn backward(
@@ -248,7 +291,7 @@ impl Stem for TokenStem {
         if grads.wanted() {
             let saved: NormSaved = *saved.downcast().expect("what this stem saved");
             let dx = self.add_backward(pass, input, saved, dx, grads);
-            self.embedding.backward(pass.params, input.ids, &dx, grads);
+            self.embedding.backward(pass.params, &pass.of_rows(input.ids), &dx, grads);
         }
     }
 
@@ -265,8 +308,8 @@ impl Stem for TokenStem {
         }
         if let Some(table) = self.segments {
             let table = graph.var(table);
-            let segment = segment_of(input, table.dim(0)?);
-            let segments: Vec<u32> = (0..tokens).map(|i| segment(i) as u32).collect();
+            let last = table.dim(0)?.saturating_sub(1) as u32;
+            let segments: Vec<u32> = (0..tokens).map(|i| input.segments.map_or(0, |of| of[i].min(last))).collect();
             x = (x + ops::composed(table, &segments, 1.0)?)?;
         }
         if let Some(norm) = &self.norm {

@@ -53,3 +53,28 @@ fn flops_are_those_that_run() {
         }
     }
 }
+
+/// A padded batch costs what its texts cost by themselves, in every encoder with every block.
+#[test]
+fn padding_is_not_computed() {
+    let (ids, len) = (vec![3; 18], 6);
+    let lengths = [6, 2, 0]; // a text may be empty
+    let mask: Vec<bool> = lengths.iter().flat_map(|&real| (0..len).map(move |t| t < real)).collect();
+    for &backbone in REGISTRY.backbones.iter().filter(|backbone| !backbone.causal()) {
+        let model = |layers: &str| {
+            let sizes = "d_model=8\nheads=2\ninner=16\ntgt_len=6\nvocab=11\nmax_len=12";
+            let toml = format!("backbone='{}'\nlayers='{layers}'\n{sizes}", backbone.key());
+            Spec::from_toml(&toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap()
+        };
+        let frame = model("s").frame;
+        for kind in BLOCKS.iter().filter(|kind| kind.check(&Block::new(**kind), &frame).is_ok()) {
+            let network = Network::new(model(&format!("s f {:?}", Block::new(*kind))), 0).unwrap();
+            let counted =
+                |input: Input<'_>| flops::count(|| drop(network.hidden(&input, &mut network.init_memory(input.batch))));
+            let found = counted(Input { mask: Some(&mask), ..Input::tokens(&ids, lengths.len()) });
+            let alone = lengths.iter().filter(|&&real| real > 0);
+            let expected: u128 = alone.map(|&real| counted(Input::tokens(&ids[..real], 1))).sum();
+            assert_eq!(found, expected, "{} {}", backbone.key(), kind.key());
+        }
+    }
+}

@@ -15,6 +15,9 @@
 //! Keys that are padding get a probability of exactly 0, whatever finite numbers stand there, and no gradient. A query
 //! that sees no key at all has an output of zeros and a gradient of zeros.
 //!
+//! Sequences may have lengths of their own, with their rows one after the other and no padding between them. Each then gets
+//! what it gets alone.
+//!
 //! Rows are processed in blocks, and a block looks only at the keys that its rows can see, so a causal mask
 //! saves half of the work.
 
@@ -59,7 +62,7 @@ impl Mask {
 pub struct Shape {
     /// B
     pub batch: usize,
-    /// T: queries of a sequence.
+    /// T: queries of a sequence; of the longest, where each has its own length.
     pub queries: usize,
     /// S: keys of a sequence, of which the last T are the queries' own places. There may be fewer where all see all.
     pub keys: usize,
@@ -85,9 +88,12 @@ impl Shape {
         heads / kv_heads
     }
 
-    /// How many products of T by S by K a forward pass is: scores, values, and positions where scores are relative.
-    fn products(&self, inputs: &Inputs<'_>) -> usize {
-        self.batch * self.heads * if inputs.relative.is_some() { 3 } else { 2 }
+    /// Notes so many passes' products of T by S by K: scores, values, and positions where scores are relative.
+    fn count(&self, inputs: &Inputs<'_>, sequences: &[Sequence], passes: usize) {
+        let products = self.heads * if inputs.relative.is_some() { 3 } else { 2 };
+        for sequence in sequences {
+            flops::add(passes * products, [sequence.queries, sequence.keys, self.d_head]);
+        }
     }
 }
 
@@ -104,9 +110,43 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn head(&self, b: usize, h: usize, rows: usize, d_head: usize) -> Mat<'a> {
-        Mat::with_stride(&self.data[b * self.batch_stride + h * d_head..], rows, d_head, self.stride)
+    /// A head of some rows, which begin at a number of `data`.
+    fn head(&self, first: usize, h: usize, rows: usize, d_head: usize) -> Mat<'a> {
+        let data = if rows == 0 { &[] } else { &self.data[first + h * d_head..] };
+        Mat::with_stride(data, rows, d_head, self.stride)
     }
+}
+
+/// Where a sequence of a batch stands.
+#[derive(Clone, Copy)]
+struct Sequence {
+    /// Its number.
+    b: usize,
+    /// T and S of its own.
+    queries: usize,
+    keys: usize,
+    /// Its first row, where sequences have lengths of their own.
+    first: Option<usize>,
+    /// Where its rows of queries and of keys end, and its first probability.
+    ends: [usize; 2],
+    map: usize,
+}
+
+impl Sequence {
+    /// Where its rows begin in `rows.data`.
+    fn begin(&self, rows: &Rows<'_>) -> usize {
+        self.first.map_or(self.b * rows.batch_stride, |first| first * rows.stride)
+    }
+
+    /// T * S
+    fn map_size(&self) -> usize {
+        self.queries * self.keys
+    }
+}
+
+/// How many probabilities the heads of sequences of so many tokens have, in all.
+pub fn maps_of_lengths(heads: usize, lengths: &[usize]) -> usize {
+    lengths.iter().map(|len| heads * len * len).sum()
 }
 
 /// What relative scores need: projected positions r `[S, A]`, and the biases u and v `[A]`.
@@ -132,9 +172,34 @@ pub struct Inputs<'a> {
     pub distances: Option<&'a [f32]>,
     /// [B, S]: true where a key is a real token, false where it is padding; without it all are real.
     pub padding: Option<&'a [bool]>,
+    /// [B]: tokens of each sequence, at most T, which is S. Rows of queries, keys, values and of the output then stand one
+    /// after the other, without padding, and `batch_stride` says nothing; a head's probabilities are as many squared.
+    pub lengths: Option<&'a [usize]>,
 }
 
 impl<'a> Inputs<'a> {
+    /// The sequences of a batch.
+    fn sequences(&self, shape: &Shape) -> Vec<Sequence> {
+        let Shape { batch, queries, keys, heads, .. } = *shape;
+        if let Some(lengths) = self.lengths {
+            assert_eq!((lengths.len(), queries), (batch, keys), "a length for each sequence, of queries as of keys");
+            assert!(self.padding.is_none() && self.relative.is_none(), "lengths go without padding or relative scores");
+        }
+        let (mut row, mut map) = (0, 0);
+        let mut next = |b: usize| {
+            let (first, queries, keys) = match self.lengths {
+                Some(lengths) => (Some(row), lengths[b], lengths[b]),
+                None => (None, queries, keys),
+            };
+            row += queries;
+            let ends = [row, if first.is_some() { row } else { (b + 1) * keys }];
+            let sequence = Sequence { b, queries, keys, first, ends, map };
+            map += heads * sequence.map_size();
+            sequence
+        };
+        (0..batch).map(&mut next).collect()
+    }
+
     /// Which keys of a sequence are real tokens.
     fn real(&self, shape: &Shape, b: usize) -> Option<&'a [bool]> {
         let keys = shape.keys;
@@ -147,24 +212,30 @@ impl<'a> Inputs<'a> {
 
 /// out [B * T, A] = attention; `probabilities` [B, H, T, S], if given, are kept for the backward pass.
 pub fn forward(shape: &Shape, inputs: &Inputs<'_>, out: &mut [f32], probabilities: Option<&mut [f32]>) {
-    let Shape { batch, queries, keys, heads, d_head, .. } = *shape;
-    flops::add(shape.products(inputs), [queries, keys, d_head]);
-    let row_ends: Vec<usize> = (1..=batch).map(|b| b * queries).collect();
+    let Shape { heads, d_head, .. } = *shape;
+    let sequences = inputs.sequences(shape);
+    shape.count(inputs, &sequences, 1);
+    let row_ends: Vec<usize> = sequences.iter().map(|sequence| sequence.ends[0]).collect();
     let col_ends: Vec<usize> = (1..=heads).map(|h| h * d_head).collect();
-    let parts = MatMut::new(out, batch * queries, heads * d_head).split(&row_ends, &col_ends);
-    let size = queries * keys;
+    let rows = row_ends.last().copied().unwrap_or(0);
+    let parts = MatMut::new(out, rows, heads * d_head).split(&row_ends, &col_ends);
     let work = |i: usize, out: MatMut<'_>, probabilities: &mut [f32]| {
-        Head::new(shape, inputs, i / heads, i % heads).forward(out, probabilities);
+        Head::new(shape, inputs, &sequences[i / heads], i % heads).forward(out, probabilities);
     };
     match probabilities {
-        Some(probabilities) => {
-            let parts = parts.into_iter().zip(probabilities.chunks_mut(size)).collect();
-            parallel::each(parts, |i, ((_, _, out), probabilities)| work(i, out, probabilities));
+        Some(mut rest) => {
+            let mut with_maps = Vec::with_capacity(parts.len());
+            for (i, (_, _, out)) in parts.into_iter().enumerate() {
+                let (own, after) = rest.split_at_mut(sequences[i / heads].map_size());
+                with_maps.push((out, own));
+                rest = after;
+            }
+            parallel::each(with_maps, |i, (out, probabilities)| work(i, out, probabilities));
         }
-        None => {
-            let block = head::BLOCK.min(queries) * keys;
-            parallel::each(parts, |i, (_, _, out)| work(i, out, &mut Buf::any(block)));
-        }
+        None => parallel::each(parts, |i, (_, _, out)| {
+            let Sequence { queries, keys, .. } = sequences[i / heads];
+            work(i, out, &mut Buf::any(head::BLOCK.min(queries) * keys));
+        }),
     }
 }
 
@@ -202,25 +273,29 @@ pub fn backward_with_maps(
     dout: &[f32],
     gradients: Gradients<'_>,
 ) {
-    let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;
-    let group = shape.group();
-    flops::add(2 * shape.products(inputs), [queries, keys, d_head]);
-    let ends = |n: usize, by: usize| -> Vec<usize> { (1..=n).map(|i| i * by).collect() };
-    let dq = gradients.dq.split(&ends(batch, queries), &ends(kv_heads, group * d_head));
-    let dk = gradients.dk.split(&ends(batch, keys), &ends(kv_heads, d_head));
-    let dv = gradients.dv.split(&ends(batch, keys), &ends(kv_heads, d_head));
-    let mut positional: Vec<Positional> = (0..batch * heads).map(|_| Positional::default()).collect();
+    let Shape { queries, heads, kv_heads, d_head, .. } = *shape;
+    let (group, sequences) = (shape.group(), inputs.sequences(shape));
+    shape.count(inputs, &sequences, 2);
+    let columns = |by: usize| -> Vec<usize> { (1..=kv_heads).map(|i| i * by).collect() };
+    let rows = |of: usize| -> Vec<usize> { sequences.iter().map(|sequence| sequence.ends[of]).collect() };
+    let dq = gradients.dq.split(&rows(0), &columns(group * d_head));
+    let dk = gradients.dk.split(&rows(1), &columns(d_head));
+    let dv = gradients.dv.split(&rows(1), &columns(d_head));
+    let mut positional: Vec<Positional> = (0..sequences.len() * heads).map(|_| Positional::default()).collect();
     let parts = dq.into_iter().zip(dk).zip(dv).zip(positional.chunks_mut(group)).collect();
     parallel::each(parts, |i, ((((_, _, mut dq), (_, _, mut dk)), (_, _, mut dv)), positional)| {
         for (g, positional) in positional.iter_mut().enumerate() {
             let i = i * group + g;
-            let (b, h) = (i / heads, i % heads);
-            let dout =
-                Mat::with_stride(&dout[b * queries * heads * d_head + h * d_head..], queries, d_head, heads * d_head);
-            let place = i * queries * keys..(i + 1) * queries * keys;
+            let (sequence, h, a) = (&sequences[i / heads], i % heads, heads * d_head);
+            if sequence.queries == 0 {
+                continue;
+            }
+            let first = (sequence.ends[0] - sequence.queries) * a;
+            let dout = Rows { data: dout, stride: a, batch_stride: 0 }.head(first, h, sequence.queries, d_head);
+            let place = sequence.map + h * sequence.map_size()..sequence.map + (h + 1) * sequence.map_size();
             let maps = (&probabilities[place.clone()], dprobabilities.map(|maps| &maps[place]));
-            let dq = dq.block(0, g * d_head, queries, d_head);
-            *positional = Head::new(shape, inputs, b, h).backward(maps, dout, dq, (&mut dk, &mut dv), g > 0);
+            let dq = dq.block(0, g * d_head, sequence.queries, d_head);
+            *positional = Head::new(shape, inputs, sequence, h).backward(maps, dout, dq, (&mut dk, &mut dv), g > 0);
         }
     });
     if let Some(RelativeGradients { dr, du, dv }) = gradients.relative {
@@ -240,7 +315,8 @@ pub fn backward_with_maps(
     if let Some(ddistances) = gradients.distances {
         let width = ddistances.len() / heads;
         for (i, parts) in positional.iter().enumerate() {
-            let to = &mut ddistances[i % heads * width..][..width];
+            let shorter = queries - sequences[i / heads].queries;
+            let to = &mut ddistances[i % heads * width..][shorter..width];
             to.iter_mut().zip(&*parts.ddistances).for_each(|(to, from)| *to += from);
         }
     }

@@ -33,6 +33,14 @@ pub fn add_positions(table: &[f32], width: usize, len: usize, first: usize, x: &
     });
 }
 
+/// x[i] += table[places[i]]: learned positions of rows that are anywhere.
+pub fn add_rows(table: &[f32], width: usize, places: &[u32], x: &mut [f32]) {
+    parallel::rows(x, width, |row, x| {
+        let from = &table[places[row] as usize * width..][..width];
+        x.iter_mut().zip(from).for_each(|(x, from)| *x += from);
+    });
+}
+
 /// dtable[t + first] += sum over b of dx[b, t].
 pub fn positions_backward(dx: &[f32], width: usize, len: usize, first: usize, dtable: &mut [f32]) {
     parallel::rows(&mut dtable[first * width..][..len * width], width, |t, to| {

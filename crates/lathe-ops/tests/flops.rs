@@ -68,6 +68,7 @@ fn attention_counts(queries: usize, keys: usize, relative: bool) {
         relative: relative.then_some(Relative { r: &r, u: &r[..a], v: &r[..a] }),
         distances: None,
         padding: None,
+        lengths: None,
     };
     let mut out = vec![0.0; q.len()];
     let mut probabilities = vec![0.0; batch * heads * queries * keys];

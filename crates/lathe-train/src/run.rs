@@ -32,6 +32,7 @@ use crate::{Error, Result};
 use lathe_core::model::{Value, key};
 use lathe_core::{Model, Registry, Spec};
 use lathe_model::folder::{self, is_free, write_aside};
+use lathe_model::head::classifier_dropout;
 use lathe_model::{Grads, MoeStats, Network, State, Training};
 use lathe_ops::dropout::Dropout;
 use lathe_ops::storage::F32;
@@ -418,7 +419,7 @@ impl Run {
             }
             let (input, targets) = (batch.part(part.places.clone(), part.rows), &batch.targets[part.places.clone()]);
             let key = training.dropout_key.unwrap_or_default();
-            let dropout = Dropout { probability: network.model.frame.dropout as f32, key };
+            let dropout = Dropout { probability: classifier_dropout(&network.model.frame), key };
             let objective = self.task.objective(Sequences { input, targets, dropout });
             let mut learn =
                 |network: &Network, grads: &mut Grads| network.train(&input, &*objective, state, training, grads);

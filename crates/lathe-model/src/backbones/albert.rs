@@ -37,7 +37,7 @@ const KEYS: &[OwnKey] = &[
     encoder::segments("2"),
     encoder::HEAD,
     encoder::POOLING,
-    encoder::LABELS,
+    encoder::LABELS, encoder::CLASSIFIER_DROPOUT,
     encoder::POOLER,
     OwnKey::new("shared", KeyKind::Word, Some("none"), "what layers share: all, attentions, ffns or none [none]"),
     OwnKey::new("shared_layers", KeyKind::Int(1, 10_000), None, "layers in a row that share it [all]"),
@@ -112,6 +112,7 @@ static LIKE_BERT: Encoder = Encoder {
             ("tie_word_embeddings", "tie_embeddings", "true"),
         ],
         activation: ("hidden_act", "gelu_new"),
+        classifier: Some(("classifier_dropout_prob", Some(0.1))),
         only: || vec![("position_embedding_type", json!("absolute")), ("inner_group_num", json!(1))],
     },
     builder: &NetworkBuilder(&Albert),
@@ -288,9 +289,13 @@ impl Stem for AlbertStem {
     fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved) {
         let (narrow, saved) = self.tokens.forward(pass, input);
         let Some(wide) = &self.wide else { return (narrow, saved) };
-        let mut x = Buf::any(input.ids.len() * wide.outputs());
+        let mut x = Buf::any(narrow.hidden.len() / wide.inputs() * wide.outputs());
         wide.forward(pass.params, &narrow.hidden, &mut x);
         (narrow.with(x), Box::new((saved, narrow.hidden)))
+    }
+
+    fn takes_unpadded(&self) -> bool {
+        true
     }
 
     fn backward(

@@ -15,6 +15,7 @@ const KEYS: &[OwnKey] = &[
     encoder::HEAD,
     encoder::POOLING,
     encoder::LABELS,
+    encoder::CLASSIFIER_DROPOUT,
     encoder::POOLER,
 ];
 
@@ -85,6 +86,7 @@ pub(super) static BERT: Encoder = Encoder {
             ("tie_word_embeddings", "tie_embeddings", "true"),
         ],
         activation: ("hidden_act", "gelu"),
+        classifier: Some(("classifier_dropout", None)),
         only: || vec![("position_embedding_type", json!("absolute")), ("is_decoder", json!(false))],
     },
     builder: &NetworkBuilder(&BERT),

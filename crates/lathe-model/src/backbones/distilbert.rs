@@ -7,7 +7,7 @@ use crate::embedding::EmbeddingStyle;
 use crate::head::{HeadStyle, PoolerAct};
 use lathe_core::{Activation, OwnKey};
 
-const KEYS: &[OwnKey] = &[encoder::HEAD, encoder::POOLING, encoder::LABELS];
+const KEYS: &[OwnKey] = &[encoder::HEAD, encoder::POOLING, encoder::LABELS, encoder::CLASSIFIER_DROPOUT];
 
 const OF_CLASSES: Vector = Vector { dense: "pre_classifier", act: PoolerAct::Relu, drops: false };
 
@@ -68,6 +68,7 @@ pub(super) static DISTILBERT: Encoder = Encoder {
             ("tie_word_embeddings", "tie_embeddings", "true"),
         ],
         activation: ("activation", "gelu"),
+        classifier: Some(("seq_classif_dropout", Some(0.2))),
         // The table of positions is in the file however it was first filled.
         only: Vec::new,
     },

@@ -99,6 +99,8 @@ pub(super) struct Config {
     pub copied: &'static [(&'static str, &'static str, &'static str)],
     /// The key of the activation, and its default.
     pub activation: (&'static str, &'static str),
+    /// The key of the dropout before the output layer of a task, and its default, which may be that of hidden states.
+    pub classifier: Option<(&'static str, Option<f64>)>,
     /// Keys of which one value exists here, which is written.
     pub only: fn() -> Vec<(&'static str, Json)>,
 }
@@ -130,7 +132,11 @@ pub(super) const POOLING: OwnKey = OwnKey::new("pooling", KeyKind::Word, Some("m
 #[rustfmt::skip]
 pub(super) const LABELS: OwnKey = OwnKey::new("labels", KeyKind::Words, None, "with head classify: what texts can be, in the order of the outputs");
 #[rustfmt::skip]
+pub(super) const CLASSIFIER_DROPOUT: OwnKey = OwnKey::new(CLASSIFIER, KeyKind::Real(0.0, 1.0), None, "dropout before the output layer of a task [dropout]");
+#[rustfmt::skip]
 pub(super) const POOLER: OwnKey = OwnKey::new("pooler", KeyKind::Flag, Some("false"), "a vector of the text from its first token [false]");
+
+const CLASSIFIER: &str = "classifier_dropout";
 
 /// The names of activations; the first of a kind is the one that is written.
 const ACTIVATIONS: &[(&str, Activation)] = &[
@@ -350,6 +356,11 @@ impl Encoder {
         config.insert(self.config.layers.0.into(), json!(layers.count));
         config.insert(self.config.activation.0.into(), json!(activation));
         config.extend(self.config.copied.iter().map(|(theirs, ours, _)| owned((*theirs, value(ours)))));
+        if let Some((theirs, default)) = self.config.classifier {
+            // Where the default is a number of its own, null is not that of hidden states.
+            let value = frame.real(CLASSIFIER).or(default.map(|_| frame.dropout));
+            config.insert(theirs.into(), json!(value));
+        }
         if head.name == "classify" || head.name == "regress" {
             config.extend(labels_config(frame, head.name == "regress").map(owned));
         }
@@ -457,6 +468,12 @@ impl BuildBackbone for Encoder {
         reader.copy(copied)?;
         reader.only(&only())?;
         reader.activation(activation, default, ACTIVATIONS)?;
+        if let Some((theirs, default)) = self.config.classifier {
+            reader.copy_if_set(&[(theirs, CLASSIFIER)])?;
+            if let (None, Some(default)) = (reader.value(theirs), default) {
+                reader.set(CLASSIFIER, Value::Real(default));
+            }
+        }
         let theirs = |ours: &str| copied.iter().find(|(_, known, _)| *known == ours).map_or("", |(theirs, ..)| theirs);
         if let (Some(&Value::Int(d)), Some(&Value::Int(heads))) = (reader.get("d_model"), reader.get("heads"))
             && !d.is_multiple_of(heads)

@@ -34,7 +34,7 @@ const KEYS: &[OwnKey] = &[
     encoder::segments("2"),
     encoder::HEAD,
     encoder::POOLING,
-    encoder::LABELS,
+    encoder::LABELS, encoder::CLASSIFIER_DROPOUT,
     OwnKey::new("norm_kind", KeyKind::Word, Some("scale"), "norm of blocks and embedding: layer, or scale, a gain and a bias alone [scale]"),
     OwnKey::new("classifier_activation", KeyKind::Flag, Some("true"), "the vector of a text is tanh(W x + b) of its first token, not that token itself [true]"),
 ];
@@ -109,6 +109,7 @@ static LIKE_BERT: Encoder = Encoder {
             ("classifier_activation", "classifier_activation", "true"),
         ],
         activation: ("hidden_act", "relu"),
+        classifier: Some(("classifier_dropout", None)),
         only: || vec![("trigram_input", json!(true))],
     },
     builder: &NetworkBuilder(&MobileBert),
@@ -387,11 +388,18 @@ impl MobileBertStem {
 
 impl Stem for MobileBertStem {
     fn forward(&self, pass: &StemPass<'_>, input: &Input<'_>) -> (Stream, Saved) {
-        let three = self.three(input, &self.tokens.embedding.forward(pass.params, input.ids));
-        let mut x = Buf::any(input.ids.len() * self.mix.outputs());
+        let mut three = self.three(input, &self.tokens.embedding.forward(pass.params, input.ids));
+        if let Some(unpadded) = pass.unpadded {
+            three = unpadded.take(&three);
+        }
+        let mut x = Buf::any(three.len() / self.mix.inputs() * self.mix.outputs());
         self.mix.forward(pass.params, &three, &mut x);
         let (x, saved) = self.tokens.add(pass, input, x);
-        (Stream::new(x, input.len(), pass.position, input.mask), Box::new((saved, three)))
+        (pass.stream(x, input), Box::new((saved, three)))
+    }
+
+    fn takes_unpadded(&self) -> bool {
+        true
     }
 
     fn backward(
@@ -410,6 +418,9 @@ impl Stem for MobileBertStem {
         let mut dthree = Buf::any(three.len());
         self.mix.backward_params(&three, &dx, grads);
         self.mix.backward_input(pass.params, &dx, &mut dthree, false);
+        if let Some(unpadded) = pass.unpadded {
+            dthree = unpadded.put(&dthree);
+        }
         self.tokens.embedding.backward(pass.params, input.ids, &self.three_backward(input, &dthree), grads);
     }
 

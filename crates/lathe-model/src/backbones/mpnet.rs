@@ -81,6 +81,7 @@ pub(super) static MPNET: Encoder = Encoder {
             ("tie_word_embeddings", "tie_embeddings", "true"),
         ],
         activation: ("hidden_act", "gelu"),
+        classifier: None,
         only: || vec![("relative_attention_num_buckets", json!(BUCKETS)), ("pad_token_id", json!(1))],
     },
     builder: &NetworkBuilder(&MPNET),

@@ -18,6 +18,7 @@ const KEYS: &[OwnKey] = &[
     encoder::HEAD,
     encoder::POOLING,
     encoder::LABELS,
+    encoder::CLASSIFIER_DROPOUT,
     encoder::POOLER,
 ];
 
@@ -89,6 +90,7 @@ pub(super) static ROBERTA: Encoder = Encoder {
             ("tie_word_embeddings", "tie_embeddings", "true"),
         ],
         activation: ("hidden_act", "gelu"),
+        classifier: Some(("classifier_dropout", None)),
         only: || {
             let positions = ("position_embedding_type", json!("absolute"));
             vec![positions, ("is_decoder", json!(false)), ("pad_token_id", json!(1))]

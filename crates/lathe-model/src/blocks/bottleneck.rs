@@ -26,6 +26,7 @@ use crate::norm::{self, NormParams};
 use crate::onnx::OnnxPass;
 use crate::params::{Builder, Grads, Params};
 use crate::taps::AttentionMap;
+use crate::unpadded::Unpadded;
 use candle_core::Tensor;
 use lathe_core::{
     Block, BlockKind, Cost, Domain, Error, Frame, Knob, MAX_INNER, MAX_WIDTH, NormPlace, Result, Role, Setting,
@@ -371,10 +372,11 @@ impl BottleneckLayer {
     }
 
     fn shape(&self, pass: &Pass<'_>) -> Shape {
+        let (batch, len) = pass.sequences();
         Shape {
-            batch: pass.batch,
-            queries: pass.len,
-            keys: pass.len,
+            batch,
+            queries: len,
+            keys: len,
             heads: self.heads,
             kv_heads: self.heads,
             d_head: self.width() / self.heads,
@@ -387,7 +389,9 @@ impl BottleneckLayer {
     fn inputs<'a>(&self, pass: &Pass<'a>, qkv: &'a [f32]) -> Inputs<'a> {
         let (w, stride) = (self.width(), 3 * self.width());
         let rows = |first: usize| Rows { data: &qkv[first..], stride, batch_stride: stride * pass.len };
-        Inputs { q: rows(0), k: rows(w), v: rows(2 * w), relative: None, distances: None, padding: pass.mask }
+        let lengths = pass.unpadded.map(Unpadded::lengths);
+        let (q, k, v) = (rows(0), rows(w), rows(2 * w));
+        Inputs { q, k, v, relative: None, distances: None, padding: pass.mask, lengths }
     }
 
     /// Columns of queries, keys and values.
@@ -441,6 +445,10 @@ impl Layer for BottleneckLayer {
         let (last, hidden) = (f, x.hidden.clone());
         let saved = BottleneckSaved { x: hidden, h, s, qkv, probabilities, context, attended, ffns, last, output };
         (x.with(y), Box::new(saved))
+    }
+
+    fn takes_unpadded(&self) -> bool {
+        true
     }
 
     fn backward(&self, pass: &Pass<'_>, saved: Saved, dy: Buf, grads: &mut Grads) -> Buf {

@@ -5,11 +5,17 @@
 use super::{Top, add_to_first, first_tokens};
 use crate::linear::Linear;
 use crate::params::{Grads, Params};
+use lathe_core::Frame;
 use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 
 /// Salt of the dropout of texts' vectors.
 const SALT: u64 = u64::MAX - 3;
+
+/// How much of the vectors before the output layer of a task is dropped in training.
+pub fn classifier_dropout(frame: &Frame) -> f32 {
+    frame.real("classifier_dropout").unwrap_or(frame.dropout) as f32
+}
 
 /// The output layer of a task.
 pub struct TaskHead {

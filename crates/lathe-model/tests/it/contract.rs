@@ -76,6 +76,13 @@ pub(crate) fn close(a: &[f32], b: &[f32], tolerance: f32, what: &str) {
     assert!(worst <= tolerance * most, "{what}: {worst} of {most}");
 }
 
+/// What stands at real tokens; padding is what a model makes of it elsewhere, and 0 here.
+pub(crate) fn of_tokens(x: &[f32], mask: Option<&[bool]>) -> Vec<f32> {
+    let Some(mask) = mask else { return x.to_vec() };
+    let rows = x.chunks_exact(x.len() / mask.len()).zip(mask);
+    rows.filter(|(_, real)| **real).flat_map(|(row, _)| row.to_vec()).collect()
+}
+
 #[test]
 fn parameters_are_those_counted() {
     for model in cases() {
@@ -250,6 +257,43 @@ fn padding_changes_nothing() {
             let found = hidden(&padded, 2, Some(&mask));
             close(&found[LEN * d..(LEN + 4) * d], &alone, 1e-5, &name(&model));
             close(&found[..LEN * d], &hidden(long, 1, None), 1e-5, &name(&model));
+        }
+    }
+}
+
+/// Padding, wherever it stands, has hidden states of 0, and a padded batch has the gradients of its texts.
+#[test]
+fn padding_is_zeros_and_learns_nothing() {
+    for model in cases().into_iter().filter(|model| !model.frame.backbone.causal()) {
+        let network = network(&model, 8);
+        let d = model.frame.d_model as usize;
+        let (ids, mut targets) = tokens(8);
+        // Before, behind and between tokens, and nothing else.
+        for real in [[2..LEN, 0..LEN - 3], [0..LEN, 1..1]] {
+            for hole in [None, Some(3)] {
+                let of_row = |b: usize| (0..LEN).map(|t| real[b].contains(&t) && Some(t) != hole).collect::<Vec<_>>();
+                let mask: Vec<bool> = (0..BATCH).flat_map(of_row).collect();
+                let input = Input { mask: Some(&mask), ..Input::tokens(&ids, BATCH) };
+                let hidden = network.hidden(&input, &mut network.init_memory(BATCH));
+                for (row, &real) in hidden.chunks_exact(d).zip(&mask) {
+                    assert_eq!(row.iter().any(|&x| x != 0.0), real, "{}", name(&model));
+                }
+            }
+        }
+        let train = |ids: &[u32], batch: usize, mask: Option<&[bool]>, targets: &[u32], grads: &mut Grads| {
+            let input = Input { mask, ..Input::tokens(ids, batch) };
+            let training = Training { dropout_key: None, balance: 0.0, scale: 0.1 };
+            network.train(&input, &Targets(targets), &mut network.init_memory(batch), &training, grads).losses
+        };
+        let [mut together, mut alone] = [(); 2].map(|()| Grads::new(network.params()));
+        let mask: Vec<bool> = (0..2 * LEN).map(|i| i < LEN + 4).collect();
+        targets[LEN + 4..].fill(IGNORE);
+        let losses = train(&ids, 2, Some(&mask), &targets, &mut together);
+        let mut expected = train(&ids[..LEN], 1, None, &targets[..LEN], &mut alone);
+        expected.extend(train(&ids[LEN..LEN + 4], 1, None, &targets[LEN..LEN + 4], &mut alone));
+        close(&losses[..LEN + 4], &expected, 1e-5, &name(&model));
+        for (i, (a, b)) in together.finish().iter().zip(alone.finish().iter()).enumerate() {
+            close(a, b, 1e-4, &format!("{}: {}", name(&model), network.params().iter().nth(i).unwrap().name));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Whole folders as `transformers` saved them, each with what it computed of them: names, types, shards and configurations
 //! as they are in the wild. Written by `oracles/folders.py`.
 
+use crate::contract::of_tokens;
 use lathe_model::{Input, REGISTRY, folder};
 use safetensors::{Dtype, SafeTensors};
 use std::collections::HashMap;
@@ -64,11 +65,11 @@ fn folders_of_transformers_compute_what_it_computes() {
         let hidden = network.hidden(&input, &mut network.init_memory(expected.batch));
         let mut compared = 0;
         if let Some(logits) = expected.floats.get("logits") {
-            close(&network.outputs(&hidden), logits, &format!("{name}: logits"));
+            close(&of_tokens(&network.outputs(&hidden), mask), &of_tokens(logits, mask), &format!("{name}: logits"));
             compared += 1;
         }
         if let (Some(states), false) = (expected.floats.get("hidden"), network.model.frame.backbone.causal()) {
-            close(&hidden, states, &format!("{name}: hidden"));
+            close(&of_tokens(&hidden, mask), &of_tokens(states, mask), &format!("{name}: hidden"));
             compared += 1;
         }
         if let Some(pooled) = expected.floats.get("pooled") {

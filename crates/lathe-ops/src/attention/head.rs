@@ -1,6 +1,6 @@
 //! One head of one sequence, forward and backward, in blocks of queries.
 
-use super::{Inputs, Shape};
+use super::{Inputs, Sequence, Shape};
 use crate::buffer::Buf;
 use crate::dropout::Dropout;
 use crate::gemm::{Mat, MatMut, Rhs, gemm_part};
@@ -42,9 +42,12 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    pub fn new(shape: &Shape, inputs: &Inputs<'a>, b: usize, h: usize) -> Self {
-        let Shape { queries, keys, heads, d_head, .. } = *shape;
-        let q = inputs.q.head(b, h, queries, d_head);
+    pub fn new(shape: &Shape, inputs: &Inputs<'a>, sequence: &Sequence, h: usize) -> Self {
+        let Shape { heads, d_head, .. } = *shape;
+        let Sequence { b, queries, keys, .. } = *sequence;
+        let q = inputs.q.head(sequence.begin(&inputs.q), h, queries, d_head);
+        // Of all biases by distance those between places of this sequence, which may be shorter.
+        let (shorter, all) = (shape.queries - queries, shape.queries - 1 + shape.keys);
         let of_keys = h / shape.group();
         let biased = inputs.relative.map(|relative| {
             let with = |bias: &[f32]| {
@@ -59,16 +62,18 @@ impl<'a> Head<'a> {
             (with(relative.u), with(relative.v))
         });
         Self {
-            shape: *shape,
+            shape: Shape { queries, keys, ..*shape },
             q,
-            k: inputs.k.head(b, of_keys, keys, d_head),
-            v: inputs.v.head(b, of_keys, keys, d_head),
+            k: inputs.k.head(sequence.begin(&inputs.k), of_keys, keys, d_head),
+            v: inputs.v.head(sequence.begin(&inputs.v), of_keys, keys, d_head),
             r: inputs
                 .relative
                 .map(|relative| Mat::with_stride(&relative.r[h * d_head..], keys, d_head, heads * d_head)),
             real: inputs.real(shape, b),
             biased,
-            distances: inputs.distances.map(|all| &all[h * (queries - 1 + keys)..][..queries - 1 + keys]),
+            distances: inputs
+                .distances
+                .map(|of_heads| &of_heads[h * all + shorter..][..(queries + keys).saturating_sub(1)]),
             scale: 1.0 / (d_head as f32).sqrt(),
             dropout: shape.dropout.with((b * heads + h) as u64),
         }
@@ -118,6 +123,9 @@ impl<'a> Head<'a> {
     /// The output of all queries. `probabilities` has room for those of all of them, which then stay there, or of one block.
     pub fn forward(&self, mut out: MatMut<'_>, probabilities: &mut [f32]) {
         let Shape { queries, keys, d_head, mask, .. } = self.shape;
+        if queries == 0 {
+            return;
+        }
         let kept = probabilities.len() == queries * keys;
         if queries == 1 && self.dropout.is_none() {
             return self.forward_one(out, probabilities);

@@ -204,7 +204,8 @@ pub fn forward_kept(shape: &Shape, q: Rows<'_>, rows: &KeptRows<'_>, out: &mut [
     let KeptRows { kept, first, values, stride, batch_stride } = *rows;
     if let Some(data) = kept.floats() {
         let of = |first: usize| Rows { data: &data[first..], stride, batch_stride };
-        let inputs = Inputs { q, k: of(first), v: of(first + values), relative: None, distances: None, padding: None };
+        let (k, v) = (of(first), of(first + values));
+        let inputs = Inputs { q, k, v, relative: None, distances: None, padding: None, lengths: None };
         return forward(shape, &inputs, out, None);
     }
     let Shape { batch, queries, keys, heads, kv_heads, d_head, .. } = *shape;
@@ -265,7 +266,7 @@ fn group_of_heads(shape: &Shape, q: Rows<'_>, rows: &KeptRows<'_>, (b, g): (usiz
     };
     let mut probabilities = Buf::any(head::BLOCK.min(queries) * keys);
     for of_group in 0..shape.group() {
-        let q = q.head(b, g * shape.group() + of_group, queries, d_head);
+        let q = q.head(b * q.batch_stride, g * shape.group() + of_group, queries, d_head);
         let out = out.block(0, of_group * d_head, queries, d_head);
         Head::absolute(shape, [q, k, v]).forward(out, &mut probabilities);
     }

@@ -52,8 +52,15 @@ fn padded(
     }
     let relative = (positions == Positions::Relative).then_some(Relative { r, u, v: bias });
     let distances = (positions == Distances).then_some(&by_distance[..]);
-    let inputs =
-        Inputs { q: rows(q, a, queries), k: rows(k, kv, keys), v: rows(v, kv, keys), relative, distances, padding };
+    let inputs = Inputs {
+        q: rows(q, a, queries),
+        k: rows(k, kv, keys),
+        v: rows(v, kv, keys),
+        relative,
+        distances,
+        padding,
+        lengths: None,
+    };
     let mut out = vec![0.0; q.len()];
     let mut probabilities = vec![f32::NAN; batch * heads * queries * keys];
     attention::forward(shape, &inputs, &mut out, Some(&mut probabilities));
@@ -325,7 +332,15 @@ fn maps_have_gradients() {
             lathe_ops::loss::composed_log_softmax(&((q.matmul(&k.t()?)? / 2.0)? + hidden)?)?.exp()
         });
         let rows = |data| Rows { data, stride: 4, batch_stride: 20 };
-        let inputs = Inputs { q: rows(&q), k: rows(&k), v: rows(&v), relative: None, distances: None, padding: None };
+        let inputs = Inputs {
+            q: rows(&q),
+            k: rows(&k),
+            v: rows(&v),
+            relative: None,
+            distances: None,
+            padding: None,
+            lengths: None,
+        };
         let (mut out, mut probabilities) = (vec![0.0; 20], vec![0.0; 25]);
         attention::forward(&shape, &inputs, &mut out, Some(&mut probabilities));
         close("probabilities", &probabilities, &expected, 1e-5);
@@ -388,7 +403,8 @@ fn kept_keys_and_values_are_rounded() {
             let q = numbers(batch * queries * heads * d_head, 9);
             let q = Rows { data: &q, stride: heads * d_head, batch_stride: queries * heads * d_head };
             let rows = |first: usize| Rows { data: &rounded[first..], stride: 2 * g, batch_stride: keys * 2 * g };
-            let inputs = Inputs { q, k: rows(0), v: rows(g), relative: None, distances: None, padding: None };
+            let inputs =
+                Inputs { q, k: rows(0), v: rows(g), relative: None, distances: None, padding: None, lengths: None };
             let mut expected = vec![0.0; batch * queries * heads * d_head];
             attention::forward(&shape, &inputs, &mut expected, None);
             for (kept, first) in [(&kept, 3 * 2 * g), (&moved, 0)] {
@@ -400,4 +416,60 @@ fn kept_keys_and_values_are_rounded() {
         }
     }
     assert!("int4".parse::<KeptAs>().unwrap_err().contains("int4"));
+}
+
+/// Sequences of lengths of their own, one after the other: each gets what it gets alone, forward and backward, and their
+/// biases by distance are those of the middle.
+#[test]
+fn sequences_of_any_lengths_get_what_they_get_alone() {
+    let lengths = [5, 0, 66, 1, 17];
+    let (longest, rows) = (66, 89);
+    for (heads, kv_heads, mask) in [(3, 3, Mask::Full), (4, 2, Mask::Causal)] {
+        let d_head = 3;
+        let whole = Shape { kv_heads, ..shape(lengths.len(), longest, longest, heads, d_head, mask) };
+        let (a, kv) = (heads * d_head, kv_heads * d_head);
+        let [q, k, v, dout] = [(a, 1), (kv, 2), (kv, 3), (a, 4)].map(|(width, seed)| numbers(rows * width, seed));
+        let by_distance = numbers(heads * (2 * longest - 1), 5);
+        // Output, gradients of queries, keys, values and biases.
+        let run = |shape: &Shape, lengths: Option<&[usize]>, [q, k, v, dout]: [&[f32]; 4], biases: &[f32]| {
+            let rows = |data, stride| Rows { data, stride, batch_stride: 0 };
+            let (q_rows, k_rows, v_rows) = (rows(q, a), rows(k, kv), rows(v, kv));
+            let (relative, distances, padding) = (None, Some(biases), None);
+            let inputs = Inputs { q: q_rows, k: k_rows, v: v_rows, relative, distances, padding, lengths };
+            let maps = lengths.map_or(heads * shape.queries * shape.keys, |all| attention::maps_of_lengths(heads, all));
+            let mut probabilities = vec![f32::NAN; maps];
+            let [mut out, mut without] = [(); 2].map(|()| vec![f32::NAN; q.len()]);
+            attention::forward(shape, &inputs, &mut out, Some(&mut probabilities));
+            attention::forward(shape, &inputs, &mut without, None);
+            assert_eq!(out, without, "kept probabilities change nothing");
+            let [mut dq, mut dk, mut dv] = [q, k, v].map(|x| vec![f32::NAN; x.len()]);
+            let mut dbiases = vec![0.0; biases.len()];
+            let (count, relative) = (q.len() / a, None);
+            let (dq_to, dk_to) = (MatMut::new(&mut dq, count, a), MatMut::new(&mut dk, count, kv));
+            let (dv_to, distances) = (MatMut::new(&mut dv, count, kv), Some(&mut dbiases[..]));
+            let to = Gradients { dq: dq_to, dk: dk_to, dv: dv_to, relative, distances };
+            attention::backward(shape, &inputs, &probabilities, dout, to);
+            [out, dq, dk, dv, dbiases]
+        };
+        let found = run(&whole, Some(&lengths), [&q, &k, &v, &dout], &by_distance);
+        same_bits("ragged attention", || run(&whole, Some(&lengths), [&q, &k, &v, &dout], &by_distance).to_vec());
+        let mut dbiases = vec![0.0; by_distance.len()];
+        let (mut first, width) = (0, 2 * longest - 1);
+        for len in lengths.into_iter().filter(|&len| len > 0) {
+            let part = |x: &[f32], width: usize| x[first * width..(first + len) * width].to_vec();
+            let middle = |h: usize| h * width + longest - len..h * width + longest + len - 1;
+            let biases: Vec<f32> = (0..heads).flat_map(|h| by_distance[middle(h)].to_vec()).collect();
+            let alone = Shape { batch: 1, queries: len, keys: len, ..whole };
+            let inputs = [part(&q, a), part(&k, kv), part(&v, kv), part(&dout, a)];
+            let expected = run(&alone, None, [&inputs[0], &inputs[1], &inputs[2], &inputs[3]], &biases);
+            for (i, width) in [a, a, kv, kv].into_iter().enumerate() {
+                assert_eq!(part(&found[i], width), expected[i], "array {i} of the sequence of {len}");
+            }
+            for (h, of_head) in expected[4].chunks_exact(2 * len - 1).enumerate() {
+                dbiases[middle(h)].iter_mut().zip(of_head).for_each(|(sum, d)| *sum += d);
+            }
+            first += len;
+        }
+        close("biases by distance", &found[4], &dbiases, 1e-6);
+    }
 }

@@ -13,6 +13,7 @@ use crate::settings::Settings;
 use crate::tasks::{Sequences, Task};
 use crate::{Error, Result};
 use lathe_model::folder::{Tensor, TensorFile};
+use lathe_model::head::classifier_dropout;
 use lathe_model::{
     Grads, Input, Local, LocalTraining, MoeStats, Network, Param, Projections, Seen, State, Taps, Training,
 };
@@ -159,7 +160,7 @@ impl Distiller {
         let pairs = |list: &[Pair]| list.iter().map(|pair| pair.student).collect::<Vec<_>>();
         let count = |weight: f64, pairs: usize| (weight / pairs.max(1) as f64) as f32;
         let key = training.dropout_key.unwrap_or_default();
-        let dropout = Dropout { probability: network.model.frame.dropout as f32, key };
+        let dropout = Dropout { probability: classifier_dropout(&network.model.frame), key };
         let lesson = Lesson {
             targets,
             examples: self.task.of_examples().map(|task| (task, Sequences { input, targets, dropout })),

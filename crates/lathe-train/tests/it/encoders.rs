@@ -110,7 +110,13 @@ fn fine_tuning_goes_as_in_transformers() {
         let rows = Sequences::new(fixture.input(), &fixture.targets);
         let hidden = network.hidden(&fixture.input(), &mut network.init_memory(fixture.batch));
         let values = task.of_examples().unwrap().numbers(&network, &rows, &hidden).unwrap();
-        assert!(difference(&values, &fixture.floats["logits"]) < 1e-4, "{case}: numbers");
+        // Where each token has numbers, those of padding are of nothing.
+        let of_each = values.len() / fixture.mask.len();
+        let real = |x: &[f32]| -> Vec<f32> {
+            let counts = |i: &usize| name != "span" || fixture.mask[i / of_each];
+            (0..x.len()).filter(counts).map(|i| x[i]).collect()
+        };
+        assert!(difference(&real(&values), &real(&fixture.floats["logits"])) < 1e-4, "{case}: numbers");
 
         let mut grads = Grads::new(network.params());
         let loss = fixture.train(task, &network, &mut grads);

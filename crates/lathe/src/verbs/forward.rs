@@ -22,6 +22,7 @@ in f32,
   pooled         [B, D], of an encoder that has it
   mems.<layer>   [B, M, D], the memories after the last segment, of a model with a memory
   grad.<weight>  the loss's gradient, which ends at the border of a segment; without dropout and balance loss
+With --seconds, an encoder's pass over the tokens is measured, too.
 
 Example:
   lathe forward my_model --tokens ids.safetensors --out out.safetensors --grads"
@@ -44,17 +45,23 @@ pub struct Forward {
     /// Precision of products: f32 or bf16
     #[arg(long, default_value_t = Precision::F32)]
     precision: Precision,
+    /// Also measure how long an encoder's pass takes, for so long
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
 }
 
 impl Action for Forward {
     fn run(self, json: bool) -> Result<()> {
-        let Self { folder, tokens, out, segments, grads, precision } = self;
-        let request = Request { folder, tokens, out, segments, grads, precision };
+        let Self { folder, tokens, out, segments, grads, precision, seconds } = self;
+        let request = Request { folder, tokens, out, segments, grads, precision, seconds };
         let found = screen::job(|context, watch| forward::run(&request, context.registry, watch))?;
         if json {
             return output::json(&found);
         }
         let loss = found.loss.map_or_else(String::new, |loss| format!("loss {loss:.6}, "));
-        output::text(&format!("{loss}{} tokens; results in {}", grouped(found.tokens as u64), found.out))
+        let time = found
+            .latency_ms
+            .map_or_else(String::new, |time| format!("{:.2} ms [{:.2}, {:.2}], ", time.median, time.low, time.high));
+        output::text(&format!("{time}{loss}{} tokens; results in {}", grouped(found.tokens as u64), found.out))
     }
 }

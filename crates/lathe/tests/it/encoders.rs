@@ -67,6 +67,40 @@ fn files(folder: &str) -> Vec<u8> {
     std::fs::read(Path::new(folder).join("model.safetensors")).expect("weights")
 }
 
+/// What `transformers` says of the dropout before a task's output layer is read, used in training, and written.
+#[test]
+fn output_layers_of_tasks_have_a_dropout_of_their_own() {
+    let folder = Folder::new();
+    let data = folder.sentences();
+    for (backbone, key, default) in [
+        ("bert", "classifier_dropout", Value::Null),
+        ("roberta", "classifier_dropout", Value::Null),
+        ("distilbert", "seq_classif_dropout", Value::from(0.2)),
+    ] {
+        let encoder = folder.encoder_of(backbone);
+        let place = Path::new(&encoder).join("config.json");
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&place).expect("config")).expect("JSON");
+        config.as_object_mut().expect("an object").remove("lathe");
+        let mut trained = |said: Option<Value>| {
+            match &said {
+                Some(said) => config[key] = said.clone(),
+                None => drop(config.as_object_mut().expect("an object").remove(key)),
+            }
+            std::fs::write(&place, config.to_string()).expect("written");
+            let out = folder.path(&format!("{backbone} {said:?}").replace(' ', "_"));
+            let run = format!("train --init {encoder} --task classify --data {data} --steps 3 --batch 8 --lr 0.01");
+            json(&[words(&run), vec!["--seq", "32", "--out", &out]].concat());
+            let config = std::fs::read(Path::new(&out).join("config.json")).expect("config");
+            let config: Value = serde_json::from_slice(&config).expect("JSON");
+            (files(&out), config[key].clone())
+        };
+        let [none, most, unsaid] = [Some(Value::from(0.0)), Some(Value::from(0.9)), None].map(&mut trained);
+        assert_eq!((&none.1, &most.1, &unsaid.1), (&Value::from(0.0), &Value::from(0.9), &default), "{backbone}");
+        assert!(none.0 != most.0, "{backbone}: what is dropped matters");
+        assert!((none.0 == unsaid.0) == default.is_null(), "{backbone}: hidden states are not dropped here");
+    }
+}
+
 #[test]
 fn every_family_of_encoders_is_fine_tuned() {
     let folder = Folder::new();

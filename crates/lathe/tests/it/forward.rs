@@ -224,3 +224,26 @@ fn a_folder_is_a_model() {
     assert_eq!(code, 2);
     assert!(error.contains("config.json is missing"), "{error}");
 }
+
+/// An encoder's pass is measured where that is asked for, and computes the same; other passes are measured elsewhere.
+#[test]
+fn passes_of_encoders_are_measured() {
+    let mut case = Case::new("gpt2_tanh", &gpt2_config());
+    assert!(fails(&case.args(&["--seconds", "0"])).1.contains("passes of an encoder are measured here"));
+    case = Case { dir: tempfile::tempdir().unwrap() };
+    let folder = format!("{}/../lathe-model/tests/it/fixtures/folders/bert_model", env!("CARGO_MANIFEST_DIR"));
+    case.tokens("ids", Dtype::I64, &[2, 3], &[1, 2, 3, 4, 5, 0]);
+    let run = |extra: &[&str]| {
+        let mut args = case.args(extra);
+        args[1] = folder.clone().leak();
+        json(&args)
+    };
+    assert!(run(&[]).get("latency_ms").is_none());
+    let plain = case.out();
+    let time = &run(&["--seconds", "0"])["latency_ms"];
+    assert!(
+        time["low"].as_f64() <= time["median"].as_f64() && time["median"].as_f64() <= time["high"].as_f64(),
+        "{time}"
+    );
+    assert_eq!(case.out()["hidden"], plain["hidden"]);
+}

@@ -11,9 +11,10 @@ use crate::layer::{Cache, CacheKind, Layer, LayerState, Pass, Saved, Slice, Subl
 use crate::linear::{Linear, Matrix};
 use crate::norm::NormParams;
 use crate::onnx::OnnxPass;
-use crate::params::{Builder, Grads, ParamId, Params};
+use crate::params::{Builder, Grads, ParamId};
 use crate::ragged::PartPlace;
 use crate::taps::AttentionMap;
+use crate::unpadded::Unpadded;
 use candle_core::Tensor;
 use lathe_core::Frame;
 use lathe_onnx::Value;
@@ -114,11 +115,13 @@ impl DotAttention {
         [self.a(), self.a() + self.g(), self.width()]
     }
 
-    fn shape(&self, pass: &Pass<'_>, keys: usize) -> Shape {
+    /// Of as many keys as queries, or of so many.
+    fn shape(&self, pass: &Pass<'_>, keys: Option<usize>) -> Shape {
+        let (batch, queries) = pass.sequences();
         Shape {
-            batch: pass.batch,
-            queries: pass.len,
-            keys,
+            batch,
+            queries,
+            keys: keys.unwrap_or(queries),
             heads: self.heads,
             kv_heads: self.kv_heads,
             d_head: self.d_head,
@@ -129,8 +132,9 @@ impl DotAttention {
     }
 
     /// Biases by distance, [H, 2 T - 1], where there are any.
-    fn distances(&self, params: &Params, len: usize) -> Option<Buf> {
-        self.buckets.map(|(buckets, table)| buckets.by_distance(params.get(table), self.heads, len))
+    fn distances(&self, pass: &Pass<'_>) -> Option<Buf> {
+        let (_, len) = pass.sequences();
+        self.buckets.map(|(buckets, table)| buckets.by_distance(pass.params.get(table), self.heads, len))
     }
 
     /// Queries, keys and values side by side, [B * T, A + 2 G].
@@ -138,7 +142,8 @@ impl DotAttention {
         let width = self.width();
         let rows = |first: usize| Rows { data: &qkv[first..], stride: width, batch_stride: width * pass.len };
         let [k, v, _] = self.ends();
-        Inputs { q: rows(0), k: rows(k), v: rows(v), relative: None, distances, padding: pass.mask }
+        let lengths = pass.unpadded.map(Unpadded::lengths);
+        Inputs { q: rows(0), k: rows(k), v: rows(v), relative: None, distances, padding: pass.mask, lengths }
     }
 
     /// Queries, keys and values of an input, as they come from their matrices.
@@ -208,19 +213,19 @@ impl Sublayer for DotAttention {
         let (a, g) = (self.a(), self.g());
         let mut qkv = self.project(pass, input);
         let heads = self.norm_heads(pass, &mut qkv);
-        self.rotate(pass, &mut qkv, &positions(pass.position, pass.len));
+        self.rotate(pass, &mut qkv, &pass.positions());
         let mut context = Buf::any(pass.rows() * a);
         let mut probabilities = pass.room_for_maps(self.heads, pass.len);
-        let distances = self.distances(pass.params, pass.len);
+        let distances = self.distances(pass);
         let inputs = self.inputs(pass, &qkv, distances.as_deref());
         match state {
             LayerState::Cache(cache) => {
                 let first = cache.append(pass.batch, 2 * g, &qkv, self.width(), a);
                 let kept = cache.keys_and_values(first, g);
-                attention::forward_kept(&self.shape(pass, cache.len), inputs.q, &kept, &mut context);
+                attention::forward_kept(&self.shape(pass, Some(cache.len)), inputs.q, &kept, &mut context);
             }
             _ => attention::forward(
-                &self.shape(pass, pass.len),
+                &self.shape(pass, None),
                 &inputs,
                 &mut context,
                 (!probabilities.is_empty()).then_some(&mut *probabilities),
@@ -258,7 +263,7 @@ impl Sublayer for DotAttention {
             let (own, rest_after) = rest.split_at(part.len * width);
             let (own_out, out_after) = out.split_at_mut(part.len * a);
             let first = cache.append(1, 2 * g, own, width, a);
-            let shape = Shape { batch: 1, queries: part.len, ..self.shape(pass, cache.len) };
+            let shape = Shape { batch: 1, queries: part.len, ..self.shape(pass, Some(cache.len)) };
             let q = Rows { data: own, stride: width, batch_stride: own.len() };
             kept.push(KeptPart { shape, q, rows: cache.keys_and_values(first, g), out: own_out });
             (rest, out) = (rest_after, out_after);
@@ -267,6 +272,10 @@ impl Sublayer for DotAttention {
         let mut y = Buf::any(input.len());
         self.out.forward(pass.params, &context, &mut y);
         Some(y)
+    }
+
+    fn takes_unpadded(&self) -> bool {
+        true
     }
 
     fn backward(&self, pass: &Pass<'_>, input: &[f32], saved: Saved, dout: &[f32], grads: &mut Grads) -> Buf {
@@ -279,20 +288,20 @@ impl Sublayer for DotAttention {
         let parts = MatMut::new(&mut dqkv, rows, width).split(&[rows], &self.ends());
         let [dq, dk, dv] =
             <[_; 3]>::try_from(parts).unwrap_or_else(|_| unreachable!("three parts")).map(|(_, _, part)| part);
-        let distances = self.distances(pass.params, pass.len);
+        let distances = self.distances(pass);
         let mut ddistances = distances.as_ref().map(|all| Buf::zeros(all.len()));
         let gradients =
             Gradients { dq, dk, dv, relative: None, distances: ddistances.as_mut().map(|all| &mut all[..]) };
         let inputs = self.inputs(pass, &qkv, distances.as_deref());
         let maps = (&**probabilities, pass.map.gradient());
-        attention::backward_with_maps(&self.shape(pass, pass.len), &inputs, maps, &dcontext, gradients);
+        attention::backward_with_maps(&self.shape(pass, None), &inputs, maps, &dcontext, gradients);
         if let (Some((buckets, table)), Some(ddistances)) = (&self.buckets, ddistances) {
-            buckets.backward(&ddistances, self.heads, pass.len, grads.add(*table));
+            buckets.backward(&ddistances, self.heads, pass.sequences().1, grads.add(*table));
         }
         if let Some(rope) = &self.rope {
             for (first, count) in self.rotated() {
                 let columns = MatMut::with_stride(&mut dqkv[first..], rows, count, width);
-                rope.backward(columns, &positions(pass.position, pass.len));
+                rope.backward(columns, &pass.positions());
             }
         }
         let norms = self.head_norms.iter().flatten().zip(self.rotated()).zip(&heads);

@@ -167,6 +167,7 @@ impl Sublayer for RelativeAttention {
                 relative: Some(self.relative(pass.params, r)),
                 distances: None,
                 padding: None,
+                lengths: None,
             };
             attention::forward(&shape, &inputs, &mut context, None);
             cache.forget();
@@ -181,6 +182,7 @@ impl Sublayer for RelativeAttention {
                 relative: Some(self.relative(pass.params, &r)),
                 distances: None,
                 padding: None,
+                lengths: None,
             };
             let kept = (!probabilities.is_empty()).then_some(&mut *probabilities);
             attention::forward(&shape, &inputs, &mut context, kept);
@@ -216,6 +218,7 @@ impl Sublayer for RelativeAttention {
             relative: Some(self.relative(pass.params, &r)),
             distances: None,
             padding: None,
+            lengths: None,
         };
         let [du, dv_bias] = grads.add_two(self.u, self.v);
         let relative = Some(RelativeGradients { dr: &mut dr, du, dv: dv_bias });
