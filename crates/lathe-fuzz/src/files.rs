@@ -73,7 +73,7 @@ pub fn safetensors(data: &[u8]) {
     }
 }
 
-/// A GGUF file: its header, its tensors, its tokenizer, and the model that it may be.
+/// A GGUF file: its header and its tensors.
 pub fn gguf(data: &[u8]) {
     let path = written("model.gguf", data);
     if let Ok(mut file) = Gguf::open(&path) {
@@ -82,6 +82,11 @@ pub fn gguf(data: &[u8]) {
             let _ = file.values(&name);
         }
     }
+}
+
+/// The tokenizer and the model that a GGUF file may hold.
+pub fn gguf_model(data: &[u8]) {
+    let path = written("model.gguf", data);
     if let Ok(tokenizer) = Tokenizer::open(&path) {
         use_tokenizer(&tokenizer);
     }

@@ -29,6 +29,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tokenizer_json", run: files::tokenizer_json },
     Target { name: "safetensors", run: files::safetensors },
     Target { name: "gguf", run: files::gguf },
+    Target { name: "gguf_model", run: files::gguf_model },
     Target { name: "choices", run: files::choices },
     Target { name: "labelled_examples", run: files::examples },
     Target { name: "http", run: http::request },
