@@ -4,8 +4,11 @@ Each case is a folder as `save_pretrained` writes it, in crates/lathe-train/test
 it, expected.safetensors:
 
   ids, mask, segments   int64 [B, T]
-  targets               [B] labels or right choices (int64), values (f32); of spans int64 [B, 2], first and last token
-  logits                what the model gives: [B, N], choices [examples, choices], spans [B, T, 2]
+  targets               [B] labels or right choices (int64), values (f32); of spans int64 [B, 2], first and last token;
+                        of pretraining int64 [B, T], the token to tell at a place, -100 where none is
+  pairs                 of pretraining int64 [B], whether the second text does not go on with the first
+  logits                what the model gives: [B, N], choices [examples, choices], spans [B, T, 2]; of pretraining those of the pairs,
+                        and beside them token_logits [B, T, V]
   loss                  [1], of the batch
   grad.<name>           d loss / d weight
   adamw_losses          [10], the loss before each of ten steps of AdamW as models are fine-tuned: no decay of biases and norms
@@ -16,6 +19,8 @@ Good to know:
 - RobertaForSequenceClassification has a layer of its own below the classifier, and places are those of bert.py.
 - DistilBertForSequenceClassification has relu in the place of tanh.
 - BertForMultipleChoice: the same with one number per text, and a softmax over the texts of an example.
+- BertForPreTraining, AlbertForPreTraining and MobileBertForPreTraining: the mean over the tokens to tell plus the mean over the
+  pairs, whose numbers are made of the pooled vector.
 - BertForQuestionAnswering has no pooler; the loss is the mean of those of first and last token. transformers takes its
   softmax over padding, too; here it is over the tokens that are there, so that a loss does not depend on what else is in the
   batch.
@@ -44,15 +49,16 @@ TASKS = {
     "choose": ("ForMultipleChoice", {}),
     "span": ("ForQuestionAnswering", {}),
     "embed": ("Model", {}),
+    "pretraining": ("ForPreTraining", {}),
 }
 CASES = {
-    "bert": ["classify", "regress", "choose", "span", "embed"],
+    "bert": ["classify", "regress", "choose", "span", "embed", "pretraining"],
     "roberta": ["classify", "regress", "choose", "span"],
     # No choose: relu gives biases gradients of nothing but rounding there, and the layers are those of regress.
     "distilbert": ["classify", "regress", "span", "embed"],
-    "albert": ["classify", "choose", "span", "embed"],
+    "albert": ["classify", "choose", "span", "embed", "pretraining"],
     "mpnet": ["classify", "choose", "span", "embed"],
-    "mobilebert": ["classify", "choose", "span", "embed"],
+    "mobilebert": ["classify", "choose", "span", "embed", "pretraining"],
 }
 
 
@@ -66,10 +72,10 @@ def build(family, task):
     return spec, getattr(transformers, prefix + kind)(config)
 
 
-def inputs(spec, random):
+def inputs(spec, random, padded):
     shape = (len(LENGTHS), max(LENGTHS))
     places = torch.arange(shape[1]).expand(shape)
-    mask = places < torch.tensor(LENGTHS)[:, None]
+    mask = (places < torch.tensor(LENGTHS)[:, None]) | (not padded)
     ids = torch.randint(1, 29, shape, generator=random)
     if spec["backbone"] in bert.UNUSED_ROWS:
         ids = ids.clamp(min=2)
@@ -78,14 +84,20 @@ def inputs(spec, random):
     return out | ({"segments": second.long()} if spec.get("segments", 0) > 1 else {})
 
 
-def targets(task):
-    return {
+def targets(task, mask, random):
+    if task == "pretraining":
+        chosen = (mask > 0) & (torch.rand(mask.shape, generator=random) < 0.35)
+        chosen[:, 0] = False  # CLS
+        ids = torch.randint(1, 29, mask.shape, generator=random)
+        return {"targets": torch.where(chosen, ids, bert.NONE), "pairs": torch.tensor([1, 0, 0, 1])}
+    wanted = {
         "classify": torch.tensor([2, 0, 1, 2]),
         "regress": torch.tensor([0.5, 3.0, -1.0, 2.25]),
         "choose": torch.tensor([1, 0]),
         "span": torch.tensor([[3, 5], [0, 0], [8, 8], [2, 3]]),
         "embed": torch.tensor([0.75, 0.125]),
-    }[task]
+    }
+    return {"targets": wanted[task]}
 
 
 def compute(task, model, given):
@@ -99,6 +111,12 @@ def compute(task, model, given):
         vectors = torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)
         cosines = (vectors[0::2] * vectors[1::2]).sum(-1)
         return (cosines - wanted).square().mean(), {"logits": vectors}
+    if task == "pretraining":
+        albert = model.config.model_type == "albert"
+        arguments["sentence_order_label" if albert else "next_sentence_label"] = given["pairs"]
+        out = model(**arguments, labels=wanted)
+        pairs = out.sop_logits if albert else out.seq_relationship_logits
+        return out.loss, {"logits": pairs, "token_logits": out.prediction_logits}
     if task == "span":
         out = model(**arguments)
         logits = torch.stack([out.start_logits, out.end_logits], -1)
@@ -135,7 +153,9 @@ def draw(family, task, case):
         model.eval()
         fixture.reinitialise(model, random)
         bert.no_padding_vector(model)
-        given = {**inputs(spec, random), "targets": targets(task)}
+        # The output layer for tokens would move the vector that MobileBERT has beside padding.
+        given = inputs(spec, random, (family, task) != ("mobilebert", "pretraining"))
+        given |= targets(task, given["mask"], random)
         steps = adamw_losses(task, copy.deepcopy(model), given)
         exact = adamw_losses(task, copy.deepcopy(model).double(), given)
         if ((steps - exact) / exact).abs().max() < 1e-4:

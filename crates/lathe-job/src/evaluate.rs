@@ -194,7 +194,14 @@ impl Subject {
         let watch = RefCell::new(watch);
         let aside = tempfile::tempdir().map_err(Error::io(Path::new("a folder for tokens")))?;
         let progress = |what: &str, done, total| watch.borrow_mut()(Event::Bytes { what, done, total });
-        let tokens = data::encode_source(&request.data, &self.tokenizer, &aside.path().join("tokens"), &progress)?;
+        let path = aside.path().join("tokens");
+        let tokens = match self.task.of_documents() {
+            true => {
+                let source = Source::open(&request.data)?;
+                data::encode_documents(&source, 0..source.bytes(), &self.tokenizer, &path, &progress)?
+            }
+            false => data::encode_source(&request.data, &self.tokenizer, &path, &progress)?,
+        };
         if tokens.len() < 2 {
             let found = format!("{} tokens", tokens.len());
             return Err(Error::data(&request.data, found, "at least 2, for the first is not scored"));

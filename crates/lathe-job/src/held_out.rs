@@ -132,7 +132,7 @@ fn windows(
     let told = |what: &str, done, total| watch.borrow_mut()(Event::Bytes { what, done, total });
     let own = folder.join("tokenizer.json");
     let tokenizer = if own.exists() { own.display().to_string() } else { "bytes".into() };
-    let spec = DataSpec { data: request.data.clone(), valid: None, tokenizer: tokenizer.parse()? };
+    let spec = DataSpec { data: request.data.clone(), valid: None, tokenizer: tokenizer.parse()?, documents: false };
     let prepared = data::prepare(&spec, aside, &told)?;
     watch.borrow_mut()(Event::Done);
     let (first, Some(last)) = (prepared.train, prepared.valid) else {

@@ -6,7 +6,7 @@
 //! | decoder | `input_ids` | `logits` |
 //! | decoder with a cache | also `attention_mask`, `position_ids`, `past_key_values.N.key` and `.value` | also `present.N.key` and `.value` |
 //! | decoder with a memory | also `mems.N`, zeros at first | also `new_mems.N` |
-//! | encoder | `input_ids`, `attention_mask`, `token_type_ids` where there are several | `last_hidden_state`, `pooler_output`, `logits` of tokens or of a task |
+//! | encoder | `input_ids`, `attention_mask`, `token_type_ids` where there are several | `last_hidden_state`, `pooler_output`, `logits` of tokens or of a task, `pair_logits` beside those of tokens |
 
 use crate::folder::FolderError;
 use crate::head::PoolerAct;
@@ -129,7 +129,8 @@ fn build(network: &Network, options: &OnnxOptions) -> Result<Graph, String> {
         let numbers = task.dense.onnx(&mut pass, of_text.as_ref().unwrap_or(&x));
         let shape =
             if task.of_tokens { vec![batch.clone(), len.clone(), outputs] } else { vec![batch.clone(), outputs] };
-        pass.graph.output("logits", &numbers, Kind::F32, &shape);
+        let name = if body.top.head.is_some() { "pair_logits" } else { "logits" };
+        pass.graph.output(name, &numbers, Kind::F32, &shape);
     }
     if let Some(head) = &body.top.head {
         let logits = head.onnx(&mut pass, &x).map_err(|reason| format!("its output layer {reason}"))?;

@@ -27,7 +27,7 @@ pub const MODELS: &[Shipped] = ship!("models":
     "transformer_xl_base", "sandwich_base", "par_base",
     "transformer_xl_large", "sandwich_large", "par_large",
     "transformer_xl_24b", "sandwich_24b", "sandwich_24b_text8", "par_24b",
-    "gpt2_small", "lts_gpt2", "opt_350m", "bert_base", "roberta_base", "distilbert_base",
+    "gpt2_small", "lts_gpt2", "opt_350m", "bert_base", "par_bert", "roberta_base", "distilbert_base",
     "albert_base", "albert_large", "albert_xlarge", "albert_xxlarge", "mpnet_base", "mobilebert_base", "mobilebert_tiny",
     "smollm2_135m", "llama_15m",
     "small_transformer_xl", "small_gpt2", "deep_transformer_xl", "storyteller",

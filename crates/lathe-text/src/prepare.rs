@@ -22,6 +22,9 @@ pub struct DataSpec {
     /// How text becomes tokens.
     #[serde(default)]
     pub tokenizer: TokenizerSpec,
+    /// Whether it is read document by document, so that the tokens know where each begins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub documents: bool,
 }
 
 /// Data ready to train on.
@@ -98,7 +101,11 @@ pub fn prepare(spec: &DataSpec, dir: &Path, progress: &TextProgress<'_>) -> Resu
         trained_on_bytes: 0,
         reused: false,
     };
-    let spec_key = spec_key(&spec.tokenizer, &source, split)?;
+    let mut spec_key = spec_key(&spec.tokenizer, &source, split)?;
+    if spec.documents {
+        spec_key += " documents";
+    }
+    let encode = if spec.documents { tokens::encode_documents } else { tokens::encode };
     let paths = (dir.join("train.tokens"), dir.join("valid.tokens"));
     let train_key = |tokenizer: &Tokenizer| key(&[&spec_key, &tokenizer.json().unwrap_or_default(), "train"]);
 
@@ -125,7 +132,7 @@ pub fn prepare(spec: &DataSpec, dir: &Path, progress: &TextProgress<'_>) -> Resu
             tokenizer.save(dir)?;
             let key = train_key(&tokenizer);
             let job = tokens::EncodeJob { source: &source, range: 0..split, tokenizer: &tokenizer, key };
-            let train = tokens::encode(job, &paths.0, progress)?;
+            let train = encode(job, &paths.0, progress)?;
             (tokenizer, train)
         }
     };
@@ -135,7 +142,7 @@ pub fn prepare(spec: &DataSpec, dir: &Path, progress: &TextProgress<'_>) -> Resu
         Some(known) => known,
         None => {
             let job = tokens::EncodeJob { source: valid, range: valid_range.clone(), tokenizer: &tokenizer, key };
-            tokens::encode(job, &paths.1, progress)?
+            encode(job, &paths.1, progress)?
         }
     };
     let valid = (valid.len() > 1).then_some(valid);

@@ -1,7 +1,8 @@
 //! Token files: the numbers of a text's tokens, encoded once and read in places.
 //!
 //! A file is a header of 1024 bytes, a line of JSON padded with spaces, and then every token in 1, 2 or 4 bytes, little
-//! end first, as few as the vocabulary allows. It is read at positions, not mapped into memory: the pages that a
+//! end first, as few as the vocabulary allows; where the text was read document by document, behind them the places of their
+//! first tokens, in 8 bytes each. It is read at positions, not mapped into memory: the pages that a
 //! mapping touched would count as the process's own, while a read leaves them to the system.
 
 use crate::TextProgress;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 const HEADER: usize = 1024;
 const FORMAT: &str = "lathe tokens 1";
+/// Bytes of the place of a document.
+const PLACE: u64 = 8;
 /// Pieces that are encoded at the same time.
 const GROUP: usize = 32;
 
@@ -40,8 +43,16 @@ pub struct Header {
     pub vocab: u32,
     /// Bytes of each token.
     width: u32,
+    /// Documents whose beginnings are known; 0 where nobody looked for them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub documents: u64,
     /// What the file was made from.
     pub key: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_zero(x: &u64) -> bool {
+    *x == 0
 }
 
 /// A token file, open for reading. Clones share it.
@@ -67,10 +78,17 @@ impl Tokens {
         if header.format != FORMAT || header.width != width(header.vocab) {
             return Err(wrong(&format_args!("the format `{}`, {} bytes a token", header.format, header.width)));
         }
-        let expected = header.tokens.checked_mul(header.width.into()).and_then(|all| all.checked_add(HEADER as u64));
+        let tokens = header.tokens.checked_mul(header.width.into());
+        let documents = header.documents.checked_mul(PLACE);
+        let all = tokens.zip(documents).and_then(|(tokens, documents)| tokens.checked_add(documents));
+        let expected = all.and_then(|all| all.checked_add(HEADER as u64));
         if expected != Some(size) {
             let found = format!("{size} bytes");
-            return Err(Error::data(path.display(), found, format_args!("{} tokens", header.tokens)));
+            let expected = match header.documents {
+                0 => format!("{} tokens", header.tokens),
+                documents => format!("{} tokens and the places of {documents} documents", header.tokens),
+            };
+            return Err(Error::data(path.display(), found, expected));
         }
         Ok(Self(Arc::new(Inner { path: path.into(), file, header })))
     }
@@ -99,6 +117,24 @@ impl Tokens {
     /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    /// The places of the documents' first tokens, where the text was read document by document.
+    pub fn documents(&self) -> Result<Vec<u64>> {
+        let Inner { path, file, header } = &*self.0;
+        let mut bytes = vec![0; (header.documents * PLACE) as usize];
+        let start = HEADER as u64 + header.tokens * u64::from(header.width);
+        read_at(file, start, &mut bytes).map_err(Error::io(path))?;
+        let place = |bytes: &[u8]| bytes.iter().rev().fold(0, |place, &byte| place << 8 | u64::from(byte));
+        let places: Vec<u64> = bytes.chunks_exact(PLACE as usize).map(place).collect();
+        let wrong = places.iter().zip(places.iter().skip(1).chain([&header.tokens])).find(|(here, next)| here > next);
+        match wrong {
+            None => Ok(places),
+            Some((here, next)) => {
+                let expected = format_args!("a place up to {next}, where the next one begins");
+                Err(Error::data(path.display(), format_args!("a document at token {here}"), expected))
+            }
+        }
     }
 
     /// Reads tokens from a place on.
@@ -190,7 +226,7 @@ pub(crate) fn encode(job: EncodeJob<'_>, path: &Path, progress: &TextProgress<'_
 }
 
 /// Encodes the documents of a text one after the other, each after BOS where the tokenizer has one, into a file, which is
-/// there when it is whole. What stands between documents is no part of it.
+/// there when it is whole and knows where they begin. What stands between documents is no part of it.
 pub(crate) fn encode_documents(job: EncodeJob<'_>, path: &Path, progress: &TextProgress<'_>) -> Result<Tokens> {
     let bytes = job.range.end - job.range.start;
     let mut writer = Writer::new(path, job.tokenizer, bytes, job.key)?;
@@ -206,6 +242,7 @@ pub(crate) fn encode_documents(job: EncodeJob<'_>, path: &Path, progress: &TextP
             .par_iter()
             .map(|document| Ok(job.tokenizer.document(&document.text, usize::MAX)?.ids))
             .collect::<Result<_>>()?;
+        writer.begin(&encoded);
         writer.push(&encoded)?;
         for document in &group {
             done += document.text.len() as u64;
@@ -223,17 +260,28 @@ struct Writer<'a> {
     header: Header,
     /// The token that stands for what the vocabulary does not have.
     unknown: Option<u32>,
+    /// Where documents begin.
+    documents: Vec<u64>,
 }
 
 impl<'a> Writer<'a> {
     fn new(path: &'a Path, tokenizer: &Tokenizer, bytes: u64, key: String) -> Result<Self> {
         let vocab = tokenizer.vocab();
         let (format, width) = (FORMAT.into(), width(vocab));
-        let header = Header { format, tokens: 0, bytes, characters: 0, unknown: 0, vocab, width, key };
+        let header = Header { format, tokens: 0, bytes, characters: 0, unknown: 0, vocab, width, documents: 0, key };
         let aside = path.with_extension("tokens.part");
         let mut file = BufWriter::with_capacity(1 << 20, File::create(&aside).map_err(Error::io(&aside))?);
         file.write_all(&[b' '; HEADER]).map_err(Error::io(&aside))?;
-        Ok(Self { path, aside, file, header, unknown: tokenizer.unknown() })
+        Ok(Self { path, aside, file, header, unknown: tokenizer.unknown(), documents: Vec::new() })
+    }
+
+    /// Remembers where documents begin, which are about to be pushed.
+    fn begin(&mut self, documents: &[Vec<u32>]) {
+        let mut at = self.header.tokens;
+        for ids in documents {
+            self.documents.push(at);
+            at += ids.len() as u64;
+        }
     }
 
     fn push(&mut self, pieces: &[Vec<u32>]) -> Result<()> {
@@ -254,7 +302,10 @@ impl<'a> Writer<'a> {
         self.header.characters += text.iter().filter(|&&byte| is_start(byte)).count() as u64;
     }
 
-    fn finish(self) -> Result<Tokens> {
+    fn finish(mut self) -> Result<Tokens> {
+        self.header.documents = self.documents.len() as u64;
+        let places: Vec<u8> = self.documents.iter().flat_map(|place| place.to_le_bytes()).collect();
+        self.file.write_all(&places).map_err(Error::io(&self.aside))?;
         let io = |error| Error::io(&self.aside)(error);
         let mut file = self.file.into_inner().map_err(|error| io(error.into_error()))?;
         let mut line = serde_json::to_vec(&self.header).map_err(|error| io(error.into()))?;

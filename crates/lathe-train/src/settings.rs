@@ -103,7 +103,7 @@ settings! {
     data: String = "builtin", WORD, "text to learn: a file, a folder, either with .gz, or builtin[:MB[:SEED]] [builtin]";
     valid: String = "", WORD, "text to validate on [the last tenth of the data]";
     tokenizer: String = "", WORD, "bytes, bpe:N, word:N, a tokenizer.json, a vocab.json beside its merges.txt or a GGUF file [init's, else bytes]";
-    task: String = "", WORD, "what to train for: causal_lm, masked_lm, masked_words, classify, regress, choose, span, embed, or glue:NAME, superglue:NAME, squad [what the backbone is for]";
+    task: String = "", WORD, "what to train for: causal_lm, masked_lm, masked_words, masked_nsp, masked_sop, classify, regress, choose, span, embed, or glue:NAME, superglue:NAME, squad [what the backbone is for]";
     columns: String = "", WORD, "with examples: their columns of texts and label, as sentence1,sentence2,label [the usual names]";
     init: String = "", WORD, "model folder or GGUF file to begin with the weights of [fresh weights]";
     fuse: String = "", WORD, "models to train at once with shared weights, stacks or model files with + between: \"(sf)x3 + (sf)x5\" [one model]";

@@ -28,13 +28,23 @@ impl Texts {
         if !settings.task.is_empty() && tasks::named(&settings.task)?.of_examples().is_some() {
             return Self::examples(settings, watch);
         }
+        let documents = !settings.task.is_empty() && tasks::named(&settings.task)?.of_documents();
         if let Ok(known) = Self::known(folder).or_else(|_| Self::known(Path::new(&settings.data))) {
+            if documents && known.train.tokens()?.header().documents == 0 {
+                let found = "tokens that do not know their documents";
+                return Err(Error::data(
+                    known.train.path().display(),
+                    found,
+                    "those of a text read document by document",
+                ));
+            }
             return Ok(known);
         }
         let spec = DataSpec {
             data: settings.data.clone(),
             valid: Some(settings.valid.clone()).filter(|valid| !valid.is_empty()),
             tokenizer: tokenizer_of(settings)?,
+            documents,
         };
         let watch = std::cell::RefCell::new(watch);
         let progress = |what: &str, done: u64, total: u64| (watch.borrow_mut())(Event::Preparing(what, done, total));

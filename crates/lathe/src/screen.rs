@@ -122,7 +122,11 @@ pub fn short(valid: &Evaluation) -> String {
 /// The figures of an evaluation that it has.
 pub fn metrics(of: &Evaluation) -> String {
     if of.examples.is_none() {
-        return format!("loss {:.4}, perplexity {:.2}, {:.4} bits/byte", of.loss, of.perplexity, of.bits_per_byte);
+        let others: String = of.scores.iter().map(|(name, value)| format!(", {name} {value:.4}")).collect();
+        return format!(
+            "loss {:.4}, perplexity {:.2}, {:.4} bits/byte{others}",
+            of.loss, of.perplexity, of.bits_per_byte
+        );
     }
     let loss = Some(("loss", of.loss)).filter(|(_, loss)| !loss.is_nan());
     let accuracy = of.accuracy.map(|accuracy| ("accuracy", accuracy));

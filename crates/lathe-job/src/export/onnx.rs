@@ -60,7 +60,8 @@ fn outputs(network: &Network, tokens: &[u32]) -> Vec<(&'static str, Vec<f32>)> {
     if network.has_head() {
         outputs.push(("logits", network.outputs(&hidden).to_vec()));
     }
-    outputs.extend(network.task_outputs(&hidden, 1).map(|numbers| ("logits", numbers.to_vec())));
+    let name = if network.has_head() { "pair_logits" } else { "logits" };
+    outputs.extend(network.task_outputs(&hidden, 1).map(|numbers| (name, numbers.to_vec())));
     let pooled = network.pooled(&hidden, 1);
     if !network.model.frame.backbone.causal() || !network.has_head() {
         outputs.push(("last_hidden_state", hidden.to_vec()));

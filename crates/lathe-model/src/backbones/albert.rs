@@ -88,6 +88,7 @@ static LIKE_BERT: Encoder = Encoder {
     pooler: Some(POOLER),
     heads: &[
         HeadKind::new("masked_lm", "ForMaskedLM", None, None),
+        HeadKind::new(encoder::PRETRAINING, "ForPreTraining", Some("sop_classifier.classifier"), Some(POOLER)),
         HeadKind::new("none", "Model", None, None),
         HeadKind::new("classify", "ForSequenceClassification", Some("classifier"), Some(POOLER)),
         HeadKind::new("regress", "ForSequenceClassification", Some("classifier"), Some(POOLER)),
@@ -270,9 +271,9 @@ impl BuildBackbone for Albert {
         LIKE_BERT.other_names(name)
     }
 
-    /// Which of two texts comes first is a task that does not exist here.
     fn is_needless(&self, name: &str, frame: &Frame) -> bool {
-        name.starts_with("sop_classifier.") || LIKE_BERT.is_needless(name, frame)
+        let of_pairs = name.starts_with("sop_classifier.") && frame.word("head") != Some(encoder::PRETRAINING);
+        of_pairs || LIKE_BERT.is_needless(name, frame)
     }
 }
 

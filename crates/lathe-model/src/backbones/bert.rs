@@ -63,6 +63,7 @@ pub(super) static BERT: Encoder = Encoder {
     pooler: Some(POOLER),
     heads: &[
         HeadKind::new("masked_lm", "ForMaskedLM", None, None),
+        HeadKind::new(encoder::PRETRAINING, "ForPreTraining", Some("cls.seq_relationship"), Some(POOLER)),
         HeadKind::new("none", "Model", None, None),
         HeadKind::new("classify", "ForSequenceClassification", Some("classifier"), Some(POOLER)),
         HeadKind::new("regress", "ForSequenceClassification", Some("classifier"), Some(POOLER)),

@@ -116,6 +116,10 @@ impl HeadKind {
     }
 }
 
+/// The head of a model that is trained on masked tokens and on pairs of texts at once: that of masked tokens, and beside it two
+/// numbers for the vector of a text.
+pub(super) const PRETRAINING: &str = "pretraining";
+
 /// The keys of the model file that families have.
 pub(super) const fn norm_eps(default: &'static str) -> OwnKey {
     OwnKey::new("norm_eps", KeyKind::Real(0.0, 1.0), Some(default), "added to variances by norms")
@@ -126,7 +130,7 @@ pub(super) const fn segments(default: &'static str) -> OwnKey {
 }
 
 #[rustfmt::skip]
-pub(super) const HEAD: OwnKey = OwnKey::new("head", KeyKind::Word, Some("masked_lm"), "output layer: masked_lm, classify, regress, choose, span or none [masked_lm]");
+pub(super) const HEAD: OwnKey = OwnKey::new("head", KeyKind::Word, Some("masked_lm"), "output layer: masked_lm, pretraining (masked_lm and one for pairs of texts), classify, regress, choose, span or none [masked_lm]");
 #[rustfmt::skip]
 pub(super) const POOLING: OwnKey = OwnKey::new("pooling", KeyKind::Word, Some("mean"), "what the embedding of a text is: the mean of its tokens, or cls, the first [mean]");
 #[rustfmt::skip]
@@ -170,7 +174,7 @@ impl Backbone for Encoder {
     }
 
     fn has_head(&self, frame: &Frame) -> bool {
-        frame.word("head") == Some("masked_lm")
+        frame.word("head").is_some_and(|head| ["masked_lm", PRETRAINING].contains(&head))
     }
 
     fn check(&self, frame: &Frame) -> Result<()> {
@@ -224,11 +228,11 @@ impl Encoder {
         self.head(frame).vector.or(self.pooler.filter(|_| frame.flag("pooler"))).filter(|_| !first_token)
     }
 
-    /// Numbers of the output layer of a task: of labels, of where an answer begins and ends, or one.
+    /// Numbers of the output layer of a task: of labels, of where an answer begins and ends, of what a pair is, or one.
     fn outputs(&self, frame: &Frame) -> usize {
         match self.head(frame) {
             HeadKind { weights: None, .. } => 0,
-            HeadKind { vector: None, .. } => 2,
+            HeadKind { vector: None, .. } | HeadKind { name: PRETRAINING, .. } => 2,
             _ => frame.words("labels").len().max(1),
         }
     }
@@ -376,7 +380,6 @@ impl Encoder {
             Some(head) if ["classify", "regress"].contains(&head.name) => (read_labels(reader)?, false),
             Some(head) => (head.name, false),
             None if class.ends_with("ForMaskedLM") => ("masked_lm", false),
-            None if class.ends_with("ForPreTraining") => ("masked_lm", true),
             None => ("none", true),
         };
         reader.set("head", Value::Word(head.into()));
@@ -517,7 +520,7 @@ impl BuildBackbone for Encoder {
             "embeddings.position_ids" => true,
             name if name == self.masked.tokens.plain_weight => frame.tie_embeddings || !frame.has_head(),
             name if Some(name) == self.masked.bias_again => true,
-            name if name.starts_with("cls.seq_relationship.") => true,
+            name if name.starts_with("cls.seq_relationship.") => self.head(frame).name != PRETRAINING,
             name if name.starts_with(self.masked.prefix) => !frame.has_head(),
             name if name.starts_with("pooler.") => {
                 self.vector(frame).is_none_or(|vector| !vector.dense.starts_with(&format!("{prefix}pooler")))

@@ -84,6 +84,7 @@ static LIKE_BERT: Encoder = Encoder {
     pooler: None,
     heads: &[
         HeadKind::new("masked_lm", "ForMaskedLM", None, None),
+        HeadKind::new(encoder::PRETRAINING, "ForPreTraining", Some("cls.seq_relationship"), Some(POOLER)),
         HeadKind::new("none", "Model", None, Some(POOLER)),
         HeadKind::new("classify", "ForSequenceClassification", Some("classifier"), Some(POOLER)),
         HeadKind::new("regress", "ForSequenceClassification", Some("classifier"), Some(POOLER)),

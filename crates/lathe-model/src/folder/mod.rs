@@ -261,7 +261,8 @@ pub fn load_as(folder: &Path, model: Model) -> Result<Network, FolderError> {
 }
 
 /// The weights in a folder under the output layer of a model that is given. Where that is another than the folder's it
-/// begins afresh, and so does a pooler that the folder has not; returns the names of what does.
+/// begins afresh, and so does a pooler that the folder has not, and so do the last rows of learned positions where the model takes
+/// longer texts than the folder's; returns the names of what does.
 pub fn load_under(
     folder: &Path,
     model: Model,
@@ -270,18 +271,26 @@ pub fn load_under(
 ) -> Result<(Network, Vec<String>), FolderError> {
     let theirs = load_model(folder, registry)?;
     let same = |name: &str| theirs.spec().get(name) == model.spec().get(name);
-    if same("head") && same("labels") {
+    let longer = model.frame.max_len.saturating_sub(theirs.frame.max_len) as usize;
+    let same_head = same("head") && same("labels");
+    if same_head && longer == 0 {
         return Ok((load_as(folder, model)?, Vec::new()));
     }
     let source = load_as(folder, theirs)?;
     let network = Network::new(model, seed);
     let mut network = network.map_err(|error| FolderError::Config { file: folder.join(CONFIG), error })?;
-    let (task, above) = (network.task_params(), network.blocks_params().end);
+    let task = if same_head { Vec::new() } else { network.task_params() };
+    let above = network.blocks_params().end;
     let mut fresh = Vec::new();
     for (i, param) in network.params_mut().enumerate() {
         let known = source.params().iter().find(|known| known.name == param.name && !task.contains(&i));
         match known {
             Some(known) if known.shape == param.shape => param.data = known.read().into_owned(),
+            Some(known) if longer > 0 && has_more_rows(&param.shape, &known.shape, longer) => {
+                let rows = known.read();
+                param.data[..rows.len()].copy_from_slice(&rows);
+                fresh.push(format!("{} from row {} on", param.name, known.shape[0]));
+            }
             None if i >= above => fresh.push(param.name.clone()),
             known => {
                 let file = folder.join(WEIGHTS);
@@ -294,6 +303,11 @@ pub fn load_under(
         }
     }
     Ok((network, fresh))
+}
+
+/// Whether a table is another one with so many rows behind it.
+fn has_more_rows(shape: &[usize], known: &[usize], more: usize) -> bool {
+    shape.len() == known.len() && shape[1..] == known[1..] && shape[0] == known[0] + more
 }
 
 /// Saves a network as a folder, over what it may hold of a model.

@@ -100,6 +100,7 @@ fn parameters_are_those_counted() {
             "qkv_bias=true",
             "out_bias=true\nhead_norm=true",
             "head='none'\npooler=true",
+            "head='pretraining'",
             "head='none'\npooler=true\ntie_embeddings=false",
             "pooler=true\nsegments=3",
             "final_norm=true",

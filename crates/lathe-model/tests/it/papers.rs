@@ -55,6 +55,9 @@ fn par_table_a2() {
 #[test]
 fn whole_models() {
     assert_eq!(counts_of("gpt2_small", 1024, 0).total_params(), 124_439_808);
+    // 7 attention blocks of BERT Base become feed-forwards: 4 d (d + 1) less, and 2 d f + f + d more, each.
+    let [bert, par] = ["bert_base", "par_bert"].map(|name| counts_of(name, 512, 0).total_params());
+    assert_eq!(par - bert, 7 * (2 * 768 * 3072 + 3072 + 768 - 4 * 768 * 769));
     assert_eq!(counts_of("roberta_base", 512, 0).total_params(), 124_697_433);
     // The paper prints 25.3M and 15.1M; these are transformers'.
     assert_eq!(counts_of("mobilebert_base", 512, 0).total_params(), 24_581_888);
@@ -90,7 +93,7 @@ fn design_rules_give_the_papers_stacks() {
     assert!(!design::par(32, 5.0, None).unwrap()[21..].contains('s'), "attention only in the first two thirds");
     assert_eq!(design::par(3, 1.5, None).unwrap(), "ssf");
     // The shipped stacks are every so many places, as the paper's prints.
-    for (name, blocks, every) in [("par_24b", 24, 3), ("par_base", 32, 4), ("par_large", 36, 4)] {
+    for (name, blocks, every) in [("par_24b", 24, 3), ("par_base", 32, 4), ("par_large", 36, 4), ("par_bert", 24, 3)] {
         let shipped = shipped::find(MODELS, name).unwrap().spec().unwrap().model(&REGISTRY).unwrap();
         assert_eq!(print(design::par(blocks, 5.0, Some(every)).unwrap()), shipped.layers(), "{name}");
     }

@@ -106,6 +106,7 @@ impl Text {
             data: settings.data.clone(),
             valid: Some(settings.valid.clone()).filter(|valid| !valid.is_empty()),
             tokenizer: tokenizer.parse()?,
+            documents: false,
         };
         let prepared = prepare(&spec, &Path::new(&settings.out).join("data"), &|_, _, _| {})?;
         Ok(Self { tokens: prepared.train, batch, seed: settings.seed.into() })

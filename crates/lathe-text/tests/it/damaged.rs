@@ -105,7 +105,7 @@ fn trained(dir: &Path) -> Vec<Value> {
     fs::write(dir.join("text"), text).expect("written");
     let learn = |tokenizer: &str| {
         let data = dir.join("text").to_string_lossy().into_owned();
-        let spec = DataSpec { data, valid: None, tokenizer: tokenizer.parse().expect("a tokenizer") };
+        let spec = DataSpec { data, valid: None, tokenizer: tokenizer.parse().expect("a tokenizer"), documents: false };
         prepare(&spec, &dir.join("out"), &|_, _, _| {}).expect("prepares").tokenizer
     };
     let gpt2 = Tokenizer::open(&Path::new(FIXTURES).join("vocab.json")).expect("the fixture loads");

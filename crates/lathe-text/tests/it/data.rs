@@ -55,7 +55,7 @@ fn path(dir: &TempDir, name: &str) -> String {
 
 fn spec(data: &str, valid: Option<&str>, tokenizer: &str) -> DataSpec {
     let tokenizer = tokenizer.parse().unwrap_or_else(|error| panic!("{tokenizer}: {error}"));
-    DataSpec { data: data.into(), valid: valid.map(Into::into), tokenizer }
+    DataSpec { data: data.into(), valid: valid.map(Into::into), tokenizer, documents: false }
 }
 
 /// Prepares a text in a folder of its own.
@@ -469,4 +469,36 @@ fn specs_are_words() {
     }
     assert_eq!(Source::open("builtin:3:7").expect("no file").bytes(), 3 << 20);
     assert_eq!(Source::open("builtin").expect("no file").bytes(), 4 << 20);
+}
+
+/// Tokens of a text that was read document by document know where each begins, and are not taken for those of another reading.
+#[test]
+fn tokens_know_their_documents() {
+    let texts = ["the birds fly north", "fish", "so it was, and so it is"];
+    let dir = folder(&[("text", texts.join("\n\n").as_bytes()), ("valid", b"one\n\n\ntwo".as_slice())]);
+    let (text, valid, out) = (path(&dir, "text"), path(&dir, "valid"), dir.path().join("out"));
+    let plain = DataSpec { documents: false, ..spec(&text, Some(&valid), "bytes") };
+    let prepared = prepare(&plain, &out, &no_progress).expect("prepares");
+    assert_eq!(prepared.train.documents().expect("reads"), [0; 0]);
+    let apart = DataSpec { documents: true, ..plain };
+    for reused in [false, true] {
+        let prepared = prepare(&apart, &out, &no_progress).expect("prepares");
+        assert_eq!(prepared.summary.reused, reused);
+        assert_eq!(prepared.train.documents().expect("reads"), [0, 19, 23]);
+        assert_eq!(all(&prepared.train), texts.concat().bytes().map(u32::from).collect::<Vec<_>>());
+        assert_eq!(prepared.valid.expect("six tokens").documents().expect("reads"), [0, 3]);
+    }
+    // A file whose end is gone, or whose places are out of order, is none.
+    let file = out.join("train.tokens");
+    let whole = fs::read(&file).expect("is there");
+    fs::write(&file, &whole[..whole.len() - 8]).expect("written");
+    let error = Tokens::open(&file).expect_err("too short").to_string();
+    assert!(error.contains("46 tokens and the places of 3 documents"), "{error}");
+    let mut wrong = whole.clone();
+    let last = wrong.len() - 8;
+    wrong[last] = 200;
+    fs::write(&file, wrong).expect("written");
+    let error =
+        Tokens::open(&file).expect("as long as it should be").documents().expect_err("beyond the end").to_string();
+    assert!(error.contains("a document at token 200"), "{error}");
 }

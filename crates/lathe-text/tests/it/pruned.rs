@@ -113,7 +113,8 @@ fn files_beside_name_the_new_ids() {
 #[test]
 fn merges_learnt_from_a_text_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let spec = DataSpec { data: "builtin:0.1".into(), valid: None, tokenizer: "bpe:700".parse().unwrap() };
+    let spec =
+        DataSpec { data: "builtin:0.1".into(), valid: None, tokenizer: "bpe:700".parse().unwrap(), documents: false };
     let whole = prepare(&spec, dir.path(), &|_, _, _| {}).unwrap().tokenizer;
     let source = lathe_text::Source::open("builtin:0.1").unwrap().beginning(100_000).unwrap();
     let lines: Vec<&str> = source.lines().filter(|line| !line.is_empty()).collect();
@@ -198,7 +199,12 @@ fn words_that_are_gone_are_unknown() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("text");
     std::fs::write(&file, "one two three two three three\n".repeat(9)).unwrap();
-    let spec = DataSpec { data: file.display().to_string(), valid: None, tokenizer: "word:20".parse().unwrap() };
+    let spec = DataSpec {
+        data: file.display().to_string(),
+        valid: None,
+        tokenizer: "word:20".parse().unwrap(),
+        documents: false,
+    };
     let whole = prepare(&spec, dir.path(), &|_, _, _| {}).unwrap().tokenizer;
     let pruned = keep(&whole, "three one\n");
     let ids = pruned.tokenizer.encode("one two three\n").unwrap();

@@ -185,7 +185,8 @@ fn prepared_data_keeps_its_own_files() {
     let (out, path) = (dir.path().join("out"), |name: &str| dir.path().join(name).to_string_lossy().into_owned());
     let run = |tokenizer: &str| {
         let tokenizer = tokenizer.parse().expect("a tokenizer");
-        let prepared = prepare(&DataSpec { data: path("text"), valid: None, tokenizer }, &out, &|_, _, _| {});
+        let prepared =
+            prepare(&DataSpec { data: path("text"), valid: None, tokenizer, documents: false }, &out, &|_, _, _| {});
         let bos = prepared.expect("prepares").tokenizer.specials().bos;
         assert_eq!(Tokenizer::load(&out).expect("loads").specials().bos, bos);
         (bos, out.join("tokenizer_config.json").exists())

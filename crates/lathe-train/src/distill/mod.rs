@@ -67,6 +67,10 @@ fn check(distill: &Distill, teacher: &Network, opening: &Opening<'_>) -> Result<
     let Opening { settings, student, task, texts, len, .. } = *opening;
     let (own, theirs) = (&student.model.frame, &teacher.model.frame);
     task.check(theirs)?;
+    if task.head().is_some() {
+        let expected = "a task of tokens or of examples: what pairs of texts are is not learnt from teachers";
+        return Err(Error::setting("task", format_args!("`{}`", task.key()), expected));
+    }
     same_tokenizer("teacher", &distill.teacher, &texts.tokenizer)?;
     if !settings.init.is_empty() && Path::new(&settings.init).join("tokenizer.json").exists() {
         same_tokenizer("student", &settings.init, &texts.tokenizer)?;

@@ -7,7 +7,7 @@ use super::{Example, Examples, Target};
 use crate::settings::Settings;
 use crate::tasks::{self, ExampleTask};
 use crate::{Error, Result};
-use lathe_core::model::Value;
+use lathe_core::model::{Value, key};
 use lathe_core::{Registry, Spec};
 use std::path::{Path, PathBuf};
 
@@ -209,6 +209,15 @@ pub fn fit(settings: &Settings, model: &Spec, registry: &Registry) -> Result<Spe
     }
     let task = tasks::named(&settings.task)?;
     let (Some(head), Some(names)) = (registry.key("head"), registry.key("labels")) else { return Ok(model) };
+    if let Some(needed) = task.head() {
+        let mut with_head = model.clone();
+        with_head.set(head, Value::Word(needed.into()));
+        with_head.set(names, Value::Words(Vec::new()));
+        // A family that cannot have it stays as it is: the task says why it does not fit.
+        let mut of_any_vocab = with_head.clone();
+        of_any_vocab.set(key("vocab").expect("a key of the model file"), Value::Int(256));
+        return Ok(if of_any_vocab.frame(registry).is_ok() { with_head } else { model });
+    }
     if task.of_examples().is_none_or(ExampleTask::gives_vectors) {
         return Ok(model);
     }

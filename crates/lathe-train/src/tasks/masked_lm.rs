@@ -8,11 +8,11 @@
 //! the model has one token more, its last.
 
 use super::{Batches, Cut, Task};
-use crate::data::{Batch, Data, Sampler, Specials, Tokenizer, mix};
-use crate::evaluate::{Evaluation, Onlooker, Options, Window};
+use crate::data::{Batch, Data, Sampler, Specials, Tokenizer, Tokens, mix};
+use crate::evaluate::{Evaluation, Options, Window};
 use crate::{Error, Result};
 use lathe_core::Frame;
-use lathe_model::{Input, Network};
+use lathe_model::Network;
 use lathe_ops::loss::{self, IGNORE};
 use lathe_text::Words;
 
@@ -28,10 +28,26 @@ impl MaskedLm {
     pub const WORDS: Self = Self { words: true };
 }
 
+/// An error where models of a frame cannot tell masked tokens.
+pub(super) fn check(frame: &Frame, key: &str) -> Result<()> {
+    let wrong = |found: String, expected: &str| Err(Error::setting("backbone", found, expected));
+    if frame.backbone.causal() {
+        let found = format!("`{}`, whose tokens see only those before them", frame.backbone.key());
+        return wrong(found, &format!("one for {key}, whose tokens see the whole text"));
+    }
+    match frame.has_head() {
+        true => Ok(()),
+        false => {
+            let found = format!("`{}` without an output layer", frame.backbone.key());
+            wrong(found, &format!("one with an output layer, for {key}"))
+        }
+    }
+}
+
 /// Of 1,000 tokens, so many are to be told; of 10 of these, 8 are masked and one is replaced.
 const TOLD: u64 = 150;
 /// Tokens of an evaluation that are computed at once.
-const AT_ONCE: usize = 4096;
+pub(super) const AT_ONCE: usize = 4096;
 
 impl Task for MaskedLm {
     fn key(&self) -> &'static str {
@@ -46,18 +62,7 @@ impl Task for MaskedLm {
     }
 
     fn check(&self, frame: &Frame) -> Result<()> {
-        let wrong = |found: String, expected: &str| Err(Error::setting("backbone", found, expected));
-        if frame.backbone.causal() {
-            let found = format!("`{}`, whose tokens see only those before them", frame.backbone.key());
-            return wrong(found, &format!("one for {}, whose tokens see the whole text", self.key()));
-        }
-        match frame.has_head() {
-            true => Ok(()),
-            false => {
-                let found = format!("`{}` without an output layer", frame.backbone.key());
-                wrong(found, &format!("one with an output layer, for {}", self.key()))
-            }
-        }
+        check(frame, self.key())
     }
 
     fn extra_tokens(&self, specials: &Specials) -> u32 {
@@ -85,7 +90,7 @@ impl Task for MaskedLm {
         let masking = Masking::new(frame, options.tokenizer, self.words)?;
         let inside = masking.inside(options.window_of(frame))?;
         let total = if options.limit == 0 { tokens.len() } else { tokens.len().min(options.limit) };
-        let (mut done, mut nats, mut told, mut right) = (0, 0.0, 0u64, 0u64);
+        let (mut done, mut told) = (0, Told::default());
         while done < total {
             watch(done, total);
             let rest = (total - done) as usize;
@@ -95,51 +100,67 @@ impl Task for MaskedLm {
             tokens.read(done, &mut text)?;
             let windows = text.chunks_exact(len).zip(0..).map(|(text, i)| (text, mix(done + i * len as u64)));
             let batch = masking.batch(windows);
-            let (sum, count, hits) = score(network, &batch, together, options.onlooker)?;
-            (nats, told, right) = (nats + sum, told + count, right + hits);
+            if batch.counted() > 0 {
+                let hidden = network.hidden(&batch.input(together), &mut network.init_memory(together));
+                if let Some(onlooker) = options.onlooker {
+                    let (ids, targets, hidden) = (&batch.ids, &batch.targets, &hidden);
+                    onlooker.window(&Window { ids, source: &[], batch: together, targets, hidden, begins: true })?;
+                }
+                told.add(network, &hidden, &batch.targets);
+            } // else a last window of one token
             done += text.len() as u64;
         }
         watch(total, total);
-        let loss = nats / told.max(1) as f64;
-        let bytes_per_token = tokens.bytes() as f64 / tokens.len().max(1) as f64;
-        Ok(Evaluation {
+        Ok(told.evaluation(tokens))
+    }
+}
+
+/// How well masked tokens were told so far.
+#[derive(Default)]
+pub(super) struct Told {
+    nats: f64,
+    tokens: u64,
+    /// Those that are the most probable.
+    right: u64,
+}
+
+impl Told {
+    /// Adds the tokens of a batch that have a target.
+    pub fn add(&mut self, network: &Network, hidden: &[f32], targets: &[u32]) {
+        let (d, vocab) = (network.model.frame.d_model as usize, network.model.frame.vocab as usize);
+        let places: Vec<usize> = (0..targets.len()).filter(|&place| targets[place] != IGNORE).collect();
+        let told: Vec<f32> = places.iter().flat_map(|&place| hidden[place * d..][..d].to_vec()).collect();
+        let targets: Vec<u32> = places.iter().map(|&place| targets[place]).collect();
+        let mut logits = network.outputs(&told);
+        let best = |row: &[f32]| row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i as u32);
+        self.right +=
+            logits.chunks_exact(vocab).zip(&targets).filter(|(row, target)| best(row) == **target).count() as u64;
+        self.tokens += targets.len() as u64;
+        let mut losses = vec![0.0; targets.len()];
+        loss::negative_log_likelihood(&mut logits, vocab, &targets, &mut losses);
+        self.nats += losses.iter().copied().map(f64::from).sum::<f64>();
+    }
+
+    /// What it comes to, in a text.
+    pub fn evaluation(&self, text: &Tokens) -> Evaluation {
+        let loss = self.nats / self.tokens.max(1) as f64;
+        let bytes_per_token = text.bytes() as f64 / text.len().max(1) as f64;
+        Evaluation {
             loss,
             perplexity: loss.exp(),
             bits_per_byte: loss / std::f64::consts::LN_2 / bytes_per_token,
-            tokens: told,
-            accuracy: Some(right as f64 / told.max(1) as f64),
+            tokens: self.tokens,
+            accuracy: Some(self.right as f64 / self.tokens.max(1) as f64),
             ..Evaluation::NONE
-        })
+        }
     }
-}
-
-/// Nats of all targets, how many there are, and how many are the most probable token.
-fn score(network: &Network, batch: &Batch, rows: usize, onlooker: Option<&dyn Onlooker>) -> Result<(f64, u64, u64)> {
-    if batch.counted() == 0 {
-        return Ok((0.0, 0, 0)); // a last window of one token
-    }
-    let (d, vocab) = (network.model.frame.d_model as usize, network.model.frame.vocab as usize);
-    let hidden = network.hidden(&Input::tokens(&batch.ids, rows), &mut network.init_memory(rows));
-    if let Some(onlooker) = onlooker {
-        let (ids, targets) = (&batch.ids, &batch.targets);
-        onlooker.window(&Window { ids, source: &[], batch: rows, targets, hidden: &hidden, begins: true })?;
-    }
-    let places: Vec<usize> = (0..batch.targets.len()).filter(|&place| batch.targets[place] != IGNORE).collect();
-    let told: Vec<f32> = places.iter().flat_map(|&place| hidden[place * d..][..d].to_vec()).collect();
-    let targets: Vec<u32> = places.iter().map(|&place| batch.targets[place]).collect();
-    let mut logits = network.outputs(&told);
-    let best = |row: &[f32]| row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i as u32);
-    let right = logits.chunks_exact(vocab).zip(&targets).filter(|(row, target)| best(row) == **target).count();
-    let mut losses = vec![0.0; targets.len()];
-    loss::negative_log_likelihood(&mut logits, vocab, &targets, &mut losses);
-    Ok((losses.iter().copied().map(f64::from).sum(), targets.len() as u64, right as u64))
 }
 
 /// Which tokens are masked, and by what.
-struct Masking {
+pub(super) struct Masking {
     mask: u32,
     /// Before and after a window.
-    around: Option<(u32, u32)>,
+    pub around: Option<(u32, u32)>,
     /// Tokens that may replace another.
     vocab: u32,
     /// Where whole words are drawn.
@@ -147,7 +168,7 @@ struct Masking {
 }
 
 impl Masking {
-    fn new(frame: &Frame, tokenizer: &Tokenizer, words: bool) -> Result<Self> {
+    pub fn new(frame: &Frame, tokenizer: &Tokenizer, words: bool) -> Result<Self> {
         let (specials, vocab) = (tokenizer.specials(), tokenizer.vocab());
         let mask = match specials.mask {
             Some(mask) => mask,
@@ -179,31 +200,37 @@ impl Masking {
             let last = self.around.map(|(_, last)| last);
             batch.ids.extend(first);
             batch.targets.extend(first.map(|_| IGNORE));
-            let begin = batch.ids.len();
-            let mut word = 0; // where it began
-            for (i, &token) in text.iter().enumerate() {
-                let joins = |words: &Words| i > 0 && words.joins(text[i - 1], token);
-                word = if self.words.as_ref().is_some_and(joins) { word } else { i };
-                let draw = mix(key ^ mix(i as u64));
-                let told = mix(key ^ mix(word as u64)) % 1000 < TOLD;
-                batch.targets.push(if told { token } else { IGNORE });
-                batch.ids.push(if told { self.replace(token, mix(draw)) } else { token });
-            }
-            if text.len() > 1 && batch.targets[begin..].iter().all(|&target| target == IGNORE) {
-                // A short window has something to tell, too.
-                let joins = |i: usize| self.words.as_ref().is_some_and(|words| words.joins(text[i - 1], text[i]));
-                let drawn = (mix(key) % text.len() as u64) as usize;
-                let first = (0..=drawn).rev().find(|&i| i == 0 || !joins(i)).unwrap_or(0);
-                let end = (drawn + 1..text.len()).find(|&i| !joins(i)).unwrap_or(text.len());
-                let told = if self.words.is_some() { first..end } else { drawn..drawn + 1 };
-                for place in told.start + begin..told.end + begin {
-                    (batch.targets[place], batch.ids[place]) = (batch.ids[place], self.mask);
-                }
-            }
+            let (ids, targets) = self.mask(text, key, 0);
+            batch.ids.extend(ids);
+            batch.targets.extend(targets);
             batch.ids.extend(last);
             batch.targets.extend(last.map(|_| IGNORE));
         }
         batch
+    }
+
+    /// A text from a place on, masked: its tokens, and those that are to be told.
+    pub fn mask(&self, text: &[u32], key: u64, from: usize) -> (Vec<u32>, Vec<u32>) {
+        let (mut ids, mut targets) = (text.to_vec(), vec![IGNORE; text.len()]);
+        let mut word = 0; // where it began
+        for (i, &token) in text.iter().enumerate().skip(from) {
+            let joins = |words: &Words| i > 0 && words.joins(text[i - 1], token);
+            word = if self.words.as_ref().is_some_and(joins) { word } else { i };
+            if mix(key ^ mix(word as u64)) % 1000 < TOLD {
+                (ids[i], targets[i]) = (self.replace(token, mix(mix(key ^ mix(i as u64)))), token);
+            }
+        }
+        if text.len() > 1 && targets.iter().all(|&target| target == IGNORE) {
+            // A short window has something to tell, too.
+            let drawn = from + (mix(key) % (text.len() - from) as u64) as usize;
+            let joins = |i: usize| self.words.as_ref().is_some_and(|words| words.joins(text[i - 1], text[i]));
+            let begin = (from + 1..=drawn).rev().find(|&i| !joins(i)).unwrap_or(from);
+            let end = (drawn + 1..text.len()).find(|&i| !joins(i)).unwrap_or(text.len());
+            for place in begin..end {
+                (targets[place], ids[place]) = (ids[place], self.mask);
+            }
+        }
+        (ids, targets)
     }
 
     fn replace(&self, token: u32, draw: u64) -> u32 {

@@ -10,6 +10,7 @@ mod classify;
 mod embed;
 pub mod examples;
 mod masked_lm;
+mod masked_pairs;
 mod prefix_lm;
 mod regress;
 mod span;
@@ -20,6 +21,7 @@ pub use classify::Classify;
 pub use embed::Embed;
 pub use examples::{ExampleTask, Group, NumberLoss, Numbers, Prediction};
 pub use masked_lm::MaskedLm;
+pub use masked_pairs::MaskedPairs;
 pub use prefix_lm::PrefixLm;
 pub use regress::Regress;
 pub use span::Span;
@@ -87,6 +89,14 @@ pub trait Task: Sync {
     fn extra_tokens(&self, _specials: &Specials) -> u32 {
         0
     }
+    /// Whether its text is read document by document.
+    fn of_documents(&self) -> bool {
+        false
+    }
+    /// The output layer that a model needs for it, by the value of its key `head`, where there are several.
+    fn head(&self) -> Option<&'static str> {
+        None
+    }
     /// It as a task that learns from examples, where it is one.
     fn of_examples(&self) -> Option<&dyn ExampleTask> {
         None
@@ -116,8 +126,19 @@ pub trait Task: Sync {
 }
 
 /// Every task; the first that fits a model is its default.
-pub const TASKS: &[&dyn Task] =
-    &[&CausalLm, &MaskedLm::TOKENS, &MaskedLm::WORDS, &PrefixLm, &Classify, &Regress, &Choose, &Span, &Embed];
+pub const TASKS: &[&dyn Task] = &[
+    &CausalLm,
+    &MaskedLm::TOKENS,
+    &MaskedLm::WORDS,
+    &MaskedPairs::NEXT,
+    &MaskedPairs::ORDER,
+    &PrefixLm,
+    &Classify,
+    &Regress,
+    &Choose,
+    &Span,
+    &Embed,
+];
 
 /// The task of a name, which may be that of a benchmark; none where there is no such name.
 pub fn named(name: &str) -> Result<&'static dyn Task> {

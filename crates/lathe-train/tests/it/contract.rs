@@ -3,8 +3,9 @@
 use lathe_core::{Model, Spec};
 use lathe_model::{Grads, Input, Network, REGISTRY, Training};
 use lathe_ops::loss::IGNORE;
-use lathe_train::data::{Tokenizer, Tokens, encode_source};
+use lathe_train::data::{Tokenizer, Tokens, encode_documents, encode_source};
 use lathe_train::evaluate::Options;
+use lathe_train::examples::open;
 use lathe_train::optimizer::{Optimizer, Rule};
 use lathe_train::settings::Settings;
 use lathe_train::tasks::{self, Cut, Sequences, TASKS, Task};
@@ -31,7 +32,9 @@ fn models(task: &dyn Task) -> Vec<Model> {
         let vocab = 256 + task.extra_tokens(Tokenizer::Bytes.specials());
         let sizes = "layers='sf'\nd_model=16\nheads=2\ninner=32\ntgt_len=12";
         let toml = format!("backbone='{}'\n{sizes}\nvocab={vocab}\n{lengths}", backbone.key());
-        Spec::from_toml(&toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap()
+        let settings = Settings { task: task.key().into(), ..Settings::default() };
+        let settings = if task.of_examples().is_some() { Settings::default() } else { settings };
+        open::fit(&settings, &Spec::from_toml(&toml, &REGISTRY).unwrap(), &REGISTRY).unwrap().model(&REGISTRY).unwrap()
     };
     REGISTRY.backbones.iter().map(model).filter(|model| task.check(&model.frame).is_ok()).collect()
 }
@@ -83,7 +86,7 @@ fn tasks_batch_learn_and_evaluate() {
                 assert!(batch.targets.iter().all(|&id| id == IGNORE || id < model.frame.vocab), "{what}");
                 let training = Training { dropout_key: None, balance: 0.0, scale: 1.0 / batch.counted() as f32 };
                 grads.clear();
-                let input = Input::tokens(&batch.ids, BATCH);
+                let input = batch.input(BATCH);
                 let objective = task.objective(Sequences::new(input, &batch.targets));
                 let mut state = network.init_memory(BATCH);
                 let outcome = network.train(&input, &*objective, &mut state, &training, &mut grads);
@@ -130,6 +133,84 @@ fn words_are_masked_whole() {
         }
     }
     assert!(longest >= 4, "{longest}");
+}
+
+/// A pair is two parts of a document in a row, swapped, or parts of two documents; over an epoch all of every document is read.
+#[test]
+fn pairs_are_made_of_documents() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each of 26 documents has a letter of its own, and counts: `a0 a1 a2 ...`.
+    let document = |i: u32| {
+        let letter = char::from_u32('a' as u32 + i).unwrap();
+        (0..i + 2).map(|n| format!("{letter}{n} ")).collect::<String>()
+    };
+    let file = folder.path().join("text.txt");
+    std::fs::write(&file, (0..26).map(|i| document(i) + "\n\n").collect::<String>()).unwrap();
+    let source = lathe_train::data::Source::open(file.to_str().unwrap()).unwrap();
+    let path = folder.path().join("tokens");
+    let tokens = encode_documents(&source, 0..source.bytes(), &Tokenizer::Bytes, &path, &|_, _, _| {}).unwrap();
+    for (key, swapped) in [("masked_nsp", false), ("masked_sop", true)] {
+        let task = tasks::named(key).unwrap();
+        let model = models(task).swap_remove(0);
+        let batches = task.batches(&model.frame, &tokens.clone().into(), &cut()).unwrap();
+        let (mut kinds, mut seen, mut told, mut all, mut cut) = ([0, 0], std::collections::BTreeSet::new(), 0, 0, 0);
+        for step in 0..batches.steps_per_epoch() * 4 {
+            let batch = batches.batch(step).unwrap();
+            for row in 0..BATCH {
+                let row = row * LEN..(row + 1) * LEN;
+                let real = batch.mask.get(row.clone()).map_or(LEN, |mask| mask.iter().filter(|&&real| real).count());
+                let row = row.start..row.start + real;
+                let kind = batch.targets[row.start];
+                kinds[kind as usize] += 1;
+                // What stood there before it was masked.
+                let text: String = row
+                    .clone()
+                    .map(|at| match batch.targets[at] {
+                        target if at > row.start && target != IGNORE => target,
+                        _ => batch.ids[at],
+                    })
+                    .map(|id| char::from_u32(id).unwrap())
+                    .collect();
+                told += row.clone().skip(1).filter(|&at| batch.targets[at] != IGNORE).count();
+                all += real - 1;
+                let segments = &batch.segments[row.clone()];
+                let second = segments.iter().position(|&segment| segment == 1).unwrap();
+                assert!(segments[second..].iter().all(|&segment| segment == 1), "{segments:?}");
+                let (a, b) = text.split_at(second);
+                assert!(!a.is_empty() && !b.is_empty(), "{key}: {a:?} {b:?}");
+                cut += usize::from(b.starts_with(char::is_numeric));
+                let letter = |text: &str| text.chars().find(char::is_ascii_lowercase);
+                let of = |letter: Option<char>| letter.map(|letter| document(letter as u32 - 'a' as u32));
+                let Some(whole) = of(letter(b)) else { continue }; // a space
+                match (kind, swapped) {
+                    (0, _) => assert!(whole.contains(text.trim_end()), "{key}: {text:?} is no part of {whole:?}"),
+                    (_, true) => assert!(whole.contains(format!("{b}{a}").trim_end()), "{b:?} is not before {a:?}"),
+                    // A space alone says nothing.
+                    (_, false) => assert!(letter(a).is_none() || letter(a) != letter(b), "{a:?} {b:?}"),
+                }
+                seen.extend(letter(b));
+            }
+        }
+        assert_eq!(seen.len(), 26, "{key}: {seen:?}");
+        let (share, masked) = (kinds[1] as f64 / (kinds[0] + kinds[1]) as f64, told as f64 / all as f64);
+        assert!((0.4..0.6).contains(&share), "{key}: {kinds:?}");
+        assert!(
+            cut * 10 < kinds[0] + kinds[1],
+            "{key}: {cut} begin inside of words, which happens where no word begins"
+        );
+        assert!((0.12..0.22).contains(&masked), "{key}: {masked}"); // each window has one at least
+    }
+    // Families without segments, a vector of the text, or a layer for pairs say so.
+    for backbone in ["roberta", "distilbert", "mpnet", "gpt2"] {
+        let toml = format!("backbone='{backbone}'\nlayers='sf'\nd_model=16\nvocab=257");
+        let model = Spec::from_toml(&toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap();
+        let error = tasks::find("masked_nsp", &model).err().unwrap().to_string();
+        assert!(error.contains(backbone) && error.contains("expected"), "{error}");
+    }
+    let toml = "backbone='bert'\nlayers='sf'\nd_model=16\nvocab=257\nhead='pretraining'\nsegments=1";
+    let model = Spec::from_toml(toml, &REGISTRY).unwrap().model(&REGISTRY).unwrap();
+    let error = tasks::find("masked_sop", &model).err().unwrap().to_string();
+    assert!(error.contains("segments: found 1"), "{error}");
 }
 
 #[test]

@@ -25,9 +25,18 @@ const CASES: &[&str] = &[
     "mobilebert_classify", "mobilebert_choose", "mobilebert_span", "mobilebert_embed",
 ];
 
+/// Masked tokens and pairs of texts.
+const PAIRS: &[&str] = &["pretraining", "albert_pretraining", "mobilebert_pretraining"];
+
 /// What the names of its weights begin with.
 fn prefix(case: &str) -> &str {
     case.rsplit_once('_').map_or("bert", |(family, _)| family)
+}
+
+/// Numbers of the tokens that are there, of all that stand in a batch.
+fn of_real(numbers: &[f32], mask: &[bool]) -> Vec<f32> {
+    let of_each = numbers.len() / mask.len();
+    numbers.chunks_exact(of_each).zip(mask).filter(|(_, real)| **real).flat_map(|(token, _)| token).copied().collect()
 }
 
 /// What a case is trained for.
@@ -68,6 +77,16 @@ impl Fixture {
             "span" => ints["targets"].chunks_exact(2).map(|pair| pair[0] << 16 | pair[1]).collect(),
             _ => ints["targets"].clone(),
         };
+        if task_of(case) == "pretraining" {
+            // That of the pair stands at the first token.
+            let mut targets: Vec<u32> =
+                wanted.into_iter().map(|target| if target == -100i32 as u32 { IGNORE } else { target }).collect();
+            let len = targets.len() / batch;
+            targets.iter_mut().step_by(len).zip(&ints["pairs"]).for_each(|(target, &pair)| *target = pair);
+            let mask = ints["mask"].iter().map(|&real| real == 1).collect();
+            let (ids, segments) = (ints.remove("ids").unwrap(), ints.remove("segments"));
+            return Self { floats, ids, mask, segments, targets, batch };
+        }
         // At the first token of each example, some of which have two rows.
         let (len, rows) = (ints["ids"].len() / batch, batch / wanted.len());
         let mut targets = vec![IGNORE; batch * len];
@@ -101,21 +120,31 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn fine_tuning_goes_as_in_transformers() {
-    for &case in CASES {
+    for &case in CASES.iter().chain(PAIRS) {
         let fixture = Fixture::read(case);
         let mut network = folder::load(&place(case), &REGISTRY).unwrap();
         let name = task_of(case);
-        let task = tasks::find(if name == "embed" { name } else { "" }, &network.model).unwrap();
-        assert_eq!(task.key(), name, "{case}: what a folder is for");
+        let asked = match name {
+            "embed" => name,
+            "pretraining" if case.starts_with("albert") => "masked_sop",
+            "pretraining" => "masked_nsp",
+            _ => "",
+        };
+        let task = tasks::find(asked, &network.model).unwrap();
+        assert!(!asked.is_empty() || task.key() == name, "{case}: what a folder is for");
         let rows = Sequences::new(fixture.input(), &fixture.targets);
         let hidden = network.hidden(&fixture.input(), &mut network.init_memory(fixture.batch));
-        let values = task.of_examples().unwrap().numbers(&network, &rows, &hidden).unwrap();
-        // Where each token has numbers, those of padding are of nothing.
-        let of_each = values.len() / fixture.mask.len();
-        let real = |x: &[f32]| -> Vec<f32> {
-            let counts = |i: &usize| name != "span" || fixture.mask[i / of_each];
-            (0..x.len()).filter(counts).map(|i| x[i]).collect()
+        let values = match task.of_examples() {
+            Some(task) => task.numbers(&network, &rows, &hidden).unwrap(),
+            None => {
+                let (found, expected) = (network.outputs(&hidden), &fixture.floats["token_logits"]);
+                let tokens = difference(&of_real(&found, &fixture.mask), &of_real(expected, &fixture.mask));
+                assert!(tokens < 1e-4, "{case}: numbers of tokens");
+                network.task_outputs(&hidden, fixture.batch).unwrap()
+            }
         };
+        // Where each token has numbers, those of padding are of nothing.
+        let real = |x: &[f32]| if name == "span" { of_real(x, &fixture.mask) } else { x.to_vec() };
         assert!(difference(&real(&values), &real(&fixture.floats["logits"])) < 1e-4, "{case}: numbers");
 
         let mut grads = Grads::new(network.params());
@@ -149,7 +178,7 @@ fn fine_tuning_goes_as_in_transformers() {
 
 #[test]
 fn fine_tuned_folders_go_both_ways() {
-    for &case in CASES {
+    for &case in CASES.iter().chain(PAIRS) {
         let network = folder::load(&place(case), &REGISTRY).unwrap();
         let dir = tempfile::tempdir().unwrap();
         folder::save_for_transformers(&network, dir.path()).unwrap();
@@ -232,6 +261,38 @@ fn an_output_layer_is_put_on_what_is_there() {
     for param in network.params().iter().filter(|param| param.name.starts_with("bert.encoder")) {
         let theirs = source.params().iter().find(|known| known.name == param.name).unwrap();
         assert_eq!(param.data, theirs.data, "{}", param.name);
+    }
+}
+
+/// A model that takes longer texts has the positions of the one that it begins with, and new ones behind them.
+#[test]
+fn positions_are_added_behind_those_that_are_there() {
+    for (case, first) in [("embed", 0), ("roberta_classify", 2), ("pretraining", 0)] {
+        let source = folder::load(&place(case), &REGISTRY).unwrap();
+        let mut spec = source.model.spec();
+        spec.set(REGISTRY.key("max_len").unwrap(), lathe_core::model::Value::Int(24));
+        let longer = spec.model(&REGISTRY).unwrap();
+        let (network, fresh) = folder::load_under(&place(case), longer, 1, &REGISTRY).unwrap();
+        let family = if case.starts_with("roberta") { "roberta" } else { "bert" };
+        let table = format!("{family}.embeddings.position_embeddings.weight from row {} on", 16 + first);
+        assert_eq!(fresh, [table], "{case}");
+        for (param, known) in network.params().iter().zip(source.params().iter()) {
+            assert_eq!(param.data[..known.data.len()], known.data, "{case}: {}", param.name);
+            let rows = param.data[known.data.len()..].chunks(16);
+            assert_eq!(rows.len(), if param.name.contains("position") { 8 } else { 0 }, "{case}: {}", param.name);
+            rows.for_each(|row| assert!(row.iter().any(|&x| x != 0.0 && x.abs() < 0.2), "{case}: as others are drawn"));
+        }
+        let fixture = Fixture::read(case);
+        let hidden =
+            |network: &Network| network.hidden(&fixture.input(), &mut network.init_memory(fixture.batch)).to_vec();
+        assert_eq!(hidden(&network), hidden(&source), "{case}: short texts mean what they meant");
+        // The other way nothing is left out unasked.
+        let mut spec = source.model.spec();
+        for key in ["max_len", "tgt_len"] {
+            spec.set(REGISTRY.key(key).unwrap(), lathe_core::model::Value::Int(12));
+        }
+        let error = folder::load_under(&place(case), spec.model(&REGISTRY).unwrap(), 1, &REGISTRY).err().unwrap();
+        assert!(error.to_string().contains("position_embeddings"), "{error}");
     }
 }
 

@@ -48,6 +48,9 @@ pub struct Data {
     /// bytes, bpe:N, word:N or a file
     #[arg(long, value_name = "T", default_value = "bytes")]
     tokenizer: String,
+    /// Read it document by document, as masked_nsp and masked_sop do: `<|endoftext|>` lines end documents, else blank lines
+    #[arg(long)]
+    documents: bool,
     /// Tokens of a window or a segment
     #[arg(long, value_name = "T", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     seq: u32,
@@ -115,6 +118,7 @@ impl Action for Data {
             data: self.source()?,
             valid: self.valid.clone(),
             tokenizer: self.tokenizer.parse().context("--tokenizer")?,
+            documents: self.documents,
         };
         // Without --out the tokens are for now alone, in a folder that goes with `kept`.
         let kept = match &self.out {

@@ -122,7 +122,7 @@ impl Action for Eval {
             return output::text(&format!("{bold}{metrics}{plain} over {} examples{files}", grouped(examples)));
         }
         output::text(&format!(
-            "{}{:.4} bits/byte{}, perplexity {:.3}, loss {:.5} over {} tokens{}{}\n{}",
+            "{}{:.4} bits/byte{}, perplexity {:.3}, loss {:.5} over {} tokens{}{}{}\n{}",
             BOLD.render(),
             evaluation.bits_per_byte,
             BOLD.render_reset(),
@@ -130,6 +130,7 @@ impl Action for Eval {
             evaluation.loss,
             grouped(evaluation.tokens),
             evaluation.accuracy.map_or_else(String::new, |share| format!(", {:.1} % of them told", 100.0 * share)),
+            evaluation.scores.iter().map(|(name, value)| format!(", {name} {value:.4}")).collect::<String>(),
             found.divergence.as_ref().map_or_else(String::new, divergence),
             kinds(evaluation),
         ))

@@ -23,7 +23,8 @@ it. DIR gets run.toml (all settings), metrics.jsonl (the record), checkpoints/ a
 stopped goes on with --resume, to the same bits.
 
 Recipes: planer_wt103, planer_enwik8, par_base, par_large, par_24b, lts_transformer_xl_wt103, lts_transformer_xl_lm1b,
-lts_gpt2_wt103, lts_gpt2_lm1b, lts_gpt2_pile, each of which needs --data, --valid and patience; storyteller, which is how
+lts_gpt2_wt103, lts_gpt2_lm1b, lts_gpt2_pile, bert_phase1, bert_phase2, par_bert_phase1, par_bert_phase2, each of which
+needs --data, --valid and patience, BERT's also --tokenizer or, in its second phase, --init; storyteller, which is how
 the model of that name was made that ships with its weights.
 
 Examples:

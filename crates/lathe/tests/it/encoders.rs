@@ -323,3 +323,44 @@ fn what_is_not_for_examples_says_so() {
     );
     assert!(!Path::new(&out).exists());
 }
+
+/// Masked tokens and pairs at once: trained, judged on the other kind of pair as well, resumed, and refused where it cannot be.
+#[test]
+fn encoders_are_pretrained_on_pairs() {
+    let folder = Folder::new();
+    let story =
+        |i: usize| format!("the {} {} and they {} it.\n", ["cat", "dog", "owl"][i % 3], i % 7, ["ate", "saw"][i % 2]);
+    let stories: String = (0..60).map(|i| (i..i + 4).map(story).collect::<String>() + "\n").collect();
+    let data = folder.file("text", &stories);
+    let sizes = "--layers (sf)x2 --d-model 16 --heads 2 --inner 32 --max-len 48 --batch 4 --eval-every 100";
+    for (backbone, task, other) in [("bert", "masked_nsp", "masked_sop"), ("albert", "masked_sop", "masked_nsp")] {
+        let out = folder.path(backbone);
+        let run = format!("train --data {data} --task {task} --backbone {backbone} {sizes}");
+        let found = json(&words(&format!("{run} --steps 8 --out {out}")));
+        let valid = &found["valid"];
+        assert!(number(&valid["pair_loss"]) > 0.0 && valid["examples"].is_null(), "{valid}");
+        let judged = |task: &str| json(&["eval", &out, "--data", &data, "--task", task]);
+        let (own, others) = (judged(task), judged(other));
+        assert!((0.0..=1.0).contains(&number(&own["pair_accuracy"])), "{own}");
+        assert_ne!(own["pair_loss"], others["pair_loss"]);
+        assert!(number(&judged("masked_lm")["loss"]) > 0.0);
+        assert!(text(&["eval", &out, "--data", &data, "--task", task]).contains("pair_accuracy 0."));
+        // A classifier on top of it has a layer of its own in the place of that of pairs.
+        let sentences = folder.sentences();
+        let tuned = folder.path(&format!("{backbone}_tuned"));
+        json(&words(&format!("train --init {out} --task classify --data {sentences} --steps 3 --out {tuned}")));
+        // What it knows goes on with longer texts.
+        let longer = folder.path(&format!("{backbone}_longer"));
+        let run =
+            format!("train --init {out} --max-len 64 --data {data} --task {task} --steps 2 --batch 4 --out {longer}");
+        json(&words(&run));
+        let teacher = format!("distill --teacher {out} --data {data} --task {task} --layers sf --steps 2");
+        assert!(
+            fails(&words(&format!("{teacher} --out {}", folder.path("student"))))
+                .1
+                .contains("is not learnt from teachers")
+        );
+    }
+    let run = format!("train --data {data} --task masked_nsp --backbone roberta {sizes} --out {}", folder.path("none"));
+    assert!(fails(&words(&run)).1.contains("`roberta` without an output layer for pairs of texts"));
+}
