@@ -252,7 +252,7 @@ impl Encoder {
         stem.positions = Some(table("position", frame.max_len + self.unused_rows));
         stem.first_position = self.unused_rows as usize;
         stem.segments = frame.int("segments").map(|rows| table("token_type", rows));
-        stem.norm = Some(NormParams::new(builder, &self.name("embeddings.LayerNorm"), block_norm(frame), d, 0.0));
+        stem.norm = Some(NormParams::new(builder, &self.name("embeddings.LayerNorm"), embedding_norm(frame), d, 0.0));
         if let Some(buckets) = &self.buckets {
             buckets.param(frame, builder);
         }
@@ -375,12 +375,17 @@ impl Encoder {
     fn read_head(&self, reader: &mut ConfigReader<'_>) -> Result<()> {
         let architecture = reader.value("architectures").and_then(|list| list.get(0)).and_then(Json::as_str);
         let class = architecture.unwrap_or_default();
-        let named = |head: &&HeadKind| head.weights.is_some() && class.ends_with(head.class);
+        let named = |head: &&HeadKind| class.ends_with(head.class) && !class.ends_with("LMHeadModel");
         let (head, pooler) = match self.heads.iter().find(named) {
             Some(head) if ["classify", "regress"].contains(&head.name) => (read_labels(reader)?, false),
-            Some(head) => (head.name, false),
-            None if class.ends_with("ForMaskedLM") => ("masked_lm", false),
-            None => ("none", true),
+            Some(head) => (head.name, head.name == "none"),
+            None if class.is_empty() => ("none", true),
+            None => {
+                let mut known: Vec<&str> = self.heads.iter().map(|head| head.class).collect();
+                known.dedup();
+                let expected = format!("a class that ends with one of {}", known.join(", "));
+                return Err(Error::value("architectures", class, expected));
+            }
         };
         reader.set("head", Value::Word(head.into()));
         if self.keys.iter().any(|own| own.key.name == POOLER.key.name) {
@@ -406,6 +411,14 @@ fn block_norm(frame: &Frame) -> NormKind {
     match frame.word("norm_kind") {
         Some("scale") => NormKind { norm: Norm::Scale, eps: 0.0 },
         _ => norm_kind(frame),
+    }
+}
+
+/// The norm of the embedding. Where a family says its kind, transformers builds it without the others' eps.
+fn embedding_norm(frame: &Frame) -> NormKind {
+    match frame.word("norm_kind") {
+        Some("layer") => NormKind::LAYER,
+        _ => block_norm(frame),
     }
 }
 

@@ -39,6 +39,7 @@ use lathe_ops::buffer::Buf;
 use lathe_ops::dropout::Dropout;
 use lathe_ops::gemm::{Mat, MatMut};
 use lathe_ops::linear::add;
+use lathe_ops::norm::{Norm, NormKind};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -215,7 +216,12 @@ impl BuildBlock for Bottleneck {
             Ffn {
                 up: linear(builder, Role::PerToken, &format!("{prefix}.up"), w, f),
                 down: linear(builder, Role::PerToken, &format!("{prefix}.down"), f, w),
-                norm: norm(builder, Role::PerToken, &of_norm, w),
+                norm: {
+                    // transformers builds that of the last with PyTorch's own eps.
+                    let last = i + 1 == sizes.ffns && matches!(style.norm.norm, Norm::Layer);
+                    let kind = if last { NormKind::LAYER } else { style.norm };
+                    NormParams::new(builder, &site.name(Role::PerToken, &of_norm), kind, w, style.norm_deviation)
+                },
             }
         };
         let ffns: Vec<Ffn> = (0..sizes.ffns).map(ffn).collect();

@@ -239,6 +239,20 @@ fn folders_of_sentence_transformers_are_read_as_there() {
     }
 }
 
+/// A class whose output layer is not known here is not read without it.
+#[test]
+fn unknown_classes_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for class in ["BertForTokenClassification", "BertLMHeadModel", "BertForNextSentencePrediction"] {
+        let config = std::fs::read_to_string(place("classify").join("config.json")).unwrap();
+        assert!(config.contains("BertForSequenceClassification"));
+        let config = config.replace("BertForSequenceClassification", class);
+        std::fs::write(dir.path().join("config.json"), config).unwrap();
+        let error = folder::load_model(dir.path(), &REGISTRY).unwrap_err().to_string();
+        assert!(error.contains(class) && error.contains("ForMaskedLM"), "{error}");
+    }
+}
+
 /// An encoder gets the output layer of a task: everything below it stays, and a layer of other labels begins afresh.
 #[test]
 fn an_output_layer_is_put_on_what_is_there() {
