@@ -114,14 +114,6 @@ def longer(machine):
     return seeds(machine, stacks, run)
 
 
-def bert(machine):
-    """PAR's Figure 6: masked language modelling by BERT and by PAR BERT, evaluated on the way."""
-    def run(name, layers, seed):
-        model = ["--backbone", "bert", "--layers", layers, "--d-model", 128, "--heads", 4, "--max-len", 128, "--task", "masked_lm"]
-        return train(machine, f"bert-{name}-{seed}", *texts(machine), *model, *LEARN, "--seed", seed)
-    return seeds(machine, {"bert": "(sf)x6", "par": "s(f)x4 s(f)x6"}, run)
-
-
 def topology(machine):
     """LTS's Figure 14: equal decoder parameters, other aspect ratios, as Figure 7 in bench/search/run.py."""
     def run(name, one, seed):
@@ -168,33 +160,11 @@ options = ["sf"]
 same = true
 knobs = { heads = [2, 4, 8], inner = { min = 320, max = 768, step = 64 } }
 """
-ENCODERS = """[baseline]
-backbone = "bert"
-layers = "(s4 f384)x4"
-d_model = 96
-vocab = 257
-heads = 4
-inner = 384
-max_len = 64
-
-[choices]
-d_model = [64, 96, 128, 160]
-
-[[slots]]
-repeat = { min = 2, max = 6 }
-options = ["sf"]
-knobs = { heads = [2, 4, 8], inner = { min = 320, max = 768, step = 64 } }
-"""
 
 
 def homogeneous(machine):
     """LTS's Figure 13: architectures whose layers are all alike."""
     return audited(machine, machine.file("homogeneous.toml", HOMOGENEOUS), 24)
-
-
-def bert_proxy(machine):
-    """LTS's Figure 18: the same of encoders, whose layers differ."""
-    return audited(machine, machine.file("encoders.toml", ENCODERS), 24, "--task", "masked_lm")
 
 
 def rates(machine):
@@ -273,6 +243,6 @@ def final_norm(machine):
 
 
 GROUPS = {
-    "thesis": thesis, "coefficient": coefficient, "searched": searched, "longer": longer, "bert": bert, "topology": topology,
-    "homogeneous": homogeneous, "bert_proxy": bert_proxy, "rates": rates, "frontier": frontier, "fused": fused, "final_norm": final_norm,
+    "thesis": thesis, "coefficient": coefficient, "searched": searched, "longer": longer, "topology": topology,
+    "homogeneous": homogeneous, "rates": rates, "frontier": frontier, "fused": fused, "final_norm": final_norm,
 }

@@ -26,7 +26,8 @@ def records(name):
     return found
 
 
-OWN, SCRATCH, SEARCH = records("papers"), records("from_scratch"), records("search")
+OWN, SCRATCH, SEARCH, ENCODERS = records("papers"), records("from_scratch"), records("search"), records("pretrain")
+OWN.update({f"bench/pretrain {group}": found for group, found in ENCODERS.items()})
 
 
 def judged(interval, claim):
@@ -122,6 +123,28 @@ def par_figure_3():
 def within(group, of, to, most, what):
     found = change(group, of, to)
     return found and (f"{what}: {shown(*found, 2, ' %')} bits per byte", f"{judged(found[1], (-math.inf, most))} (claim: at most {most} % worse)")
+
+
+def par_figure_6():
+    found = ENCODERS.get("table3", {})
+    models = [found.get(f"{name}, masked tokens") for name in ("BERT", "PAR BERT")]
+    if None in models:
+        return None
+    ours, theirs = (dict(map(tuple, one["curve"])) for one in reversed(models))
+    off = [100 * (ours[step] / theirs[step] - 1) for step in sorted(ours.keys() & theirs.keys())]
+    here = f"losses of masked tokens on the way, one seed: PAR BERT {min(off):+.1f} to {max(off):+.1f} %, in the end {off[-1]:+.1f} %"
+    return here, f"{judged((min(off), max(off)), (-2, 2))} (claim: they lie on each other)"
+
+
+def par_table_3():
+    found, timed = ENCODERS.get("table3", {}), ENCODERS.get("speed", {}).get("PAR BERT, batch 1")
+    pairs = [[found.get(f"{name}, {task}") for name in ("PAR BERT", "BERT")] for task in ("MRPC", "SST-2")]
+    if timed is None or None in sum(pairs, []):
+        return None
+    off = [100 * (ours["median"]["accuracy"] - theirs["median"]["accuracy"]) for ours, theirs in pairs]
+    share = [1 / one for one in (timed["speedup"], *reversed(timed["speedup_interval"]))]
+    here = f"{shown(share[0], share[1:])} of the latency; accuracy MRPC {off[0]:+.1f}, SST-2 {off[1]:+.1f}, medians of five"
+    return here, f"latency {judged(share[1:], (0, 0.7))} (claim: 0.66); accuracy {judged((min(off), max(off)), (-0.5, 100))} (claim: no worse)"
 
 
 def par_thesis():
@@ -473,7 +496,8 @@ VERDICTS = {
     "PAR Figure 3": par_figure_3,
     "PAR Figure 4": lambda: within("coefficient", "5", "baseline", 0.5, "p = 5 against the baseline"),
     "PAR Figure 5": par_latency,
-    "PAR Figure 6": lambda: within("bert", "par", "bert", 0.5, "masked tokens, PAR BERT against BERT"),
+    "PAR Figure 6": par_figure_6,
+    "PAR Table 3": par_table_3,
     "PAR Table 1": par_latency,
     "PAR Table 2": par_large,
     "PAR Table A1": lambda: ("`lathe models`: the same widths; recipe `par_base`", AGREES),
@@ -494,7 +518,7 @@ VERDICTS = {
     "LTS Figure 13": lambda: by_parameters("homogeneous", {"decoder": (0.9, 1)}),
     "LTS Figure 14": lts_figure_14,
     "LTS Figure 16": lts_frontiers,
-    "LTS Figure 18": lambda: by_parameters("bert_proxy", {"decoder": (0.9, 1), "total": (0.9, 1)}),
+    "LTS Figure 18": lambda: by_parameters("bench/pretrain bert_proxy", {"encoder_params": (0.9, 1), "params": (0.9, 1)}),
     "LTS Appendix B, rates": lts_rates,
     "LTS Table 1": lts_table_1,
     "LTS Table 2": lambda: ("five recipes of the same settings, read by a test", AGREES),
