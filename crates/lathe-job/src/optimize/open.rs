@@ -256,7 +256,7 @@ fn shrink(
     let (vocab, before) = (network.model.frame.vocab, bits(&network, &tokenizer)?);
     // Words that only other texts have are spelt with what is left: the tokens that were made first, which are those of any
     // text, stay as well, and where that costs too much, more of them.
-    for common in [16, 8, 4].map(|share| vocab / share) {
+    for common in [16, 8, 4, 2].map(|share| vocab / share) {
         let kept = used.iter().copied().chain(0..common).collect();
         let (smaller, fewer, ids) = match vocabulary::shrink(&network, &tokenizer, kept) {
             Ok(found) => found,
@@ -269,11 +269,13 @@ fn shrink(
         let more = if text.by_documents(&network.model.frame) {
             let both = [&tokenizer, &fewer];
             let changed = text.changed(text.parts.choose, both, &ids, &network.model.frame, VOCAB_TOKENS)?;
-            let [old, new] = &changed.samples;
-            match old.tokens {
+            let more = |[old, new]: &[Samples; 2]| match old.tokens {
                 0 => 0.0,
-                _ => changed.share * (bits_of(new, &smaller) - bits_of(old, &network)),
-            }
+                _ => bits_of(new, &smaller) - bits_of(old, &network),
+            };
+            // What tokens that are gone were held to be is the others' now.
+            let [cut, same] = &changed.samples;
+            changed.share * more(cut) + (1.0 - changed.share) * more(same)
         } else {
             bits(&smaller, &fewer)? - before
         };
@@ -286,6 +288,10 @@ fn shrink(
             vocabulary::carry_token_ids(baseline, &folder, Some(&ids))?;
             return Ok((folder, smaller, fewer));
         }
+        let (more, most) = (100.0 * cost, 100.0 * VOCAB_MAY_COST);
+        watch(Event::Message(format!(
+            "{left} of {vocab} tokens would cost {more:+.2} % bits per byte, more than {most} %"
+        )));
     }
     Ok((baseline.into(), network, tokenizer))
 }

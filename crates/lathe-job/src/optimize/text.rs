@@ -44,12 +44,12 @@ pub struct Parts {
     pub documents: bool,
 }
 
-/// The documents whose tokens are others where a tokenizer has fewer of them.
+/// Documents of two kinds: those whose tokens are others where a tokenizer has fewer of them, and those whose tokens stay.
 pub struct Changed {
-    /// Their share of all documents, by bytes.
+    /// The share of the first kind, by bytes.
     pub share: f64,
-    /// Some of them, by the tokens of before and of after.
-    pub samples: [Samples; 2],
+    /// Some of each kind, by the tokens of before and of after.
+    pub samples: [[Samples; 2]; 2],
 }
 
 impl Text {
@@ -196,8 +196,8 @@ impl Text {
         side_by_side(sequences.map(|sequence| Ok(sequence?)), limit)
     }
 
-    /// The documents of a part that a tokenizer with fewer tokens cuts otherwise, given what it calls those that are left; of
-    /// about so many tokens.
+    /// The documents of a part that a tokenizer with fewer tokens cuts otherwise, given what it calls those that are left, and
+    /// those that it does not; of each about so many tokens.
     pub fn changed(
         &self,
         [start, end]: [u64; 2],
@@ -210,19 +210,24 @@ impl Text {
         let by =
             |tokenizer| -> Result<_> { Ok(Documents::within(self.held(), start..end)?.tokens(tokenizer, longest)?) };
         let (mut bytes, mut changed) = (0, 0);
-        let mut pairs: [Vec<Sequence>; 2] = Default::default();
+        let mut tokens = [0; 2];
+        let mut kinds: [[Vec<Sequence>; 2]; 2] = Default::default();
         for (before, after) in by(all)?.zip(by(fewer)?) {
             let (before, after) = (before?, after?);
             bytes += before.bytes;
-            if !before.ids.iter().map(|id| new.get(id)).eq(after.ids.iter().map(Some)) {
-                changed += before.bytes;
-                pairs[0].push(before);
-                pairs[1].push(after);
+            let same = before.ids.iter().map(|id| new.get(id)).eq(after.ids.iter().map(Some));
+            changed += if same { 0 } else { before.bytes };
+            let kind = usize::from(same);
+            if tokens[kind] < limit {
+                tokens[kind] += before.targets() as u64;
+                kinds[kind][0].push(before);
+                kinds[kind][1].push(after);
             }
         }
-        let samples = pairs.map(|sequences| side_by_side(sequences.into_iter().map(Ok), limit));
-        let [before, after] = samples;
-        Ok(Changed { share: changed as f64 / bytes.max(1) as f64, samples: [before?, after?] })
+        let samples = |sequences: Vec<Sequence>| side_by_side(sequences.into_iter().map(Ok), u64::MAX);
+        let [[old, new], [old_same, new_same]] = kinds.map(|pair| pair.map(samples));
+        let samples = [[old?, new?], [old_same?, new_same?]];
+        Ok(Changed { share: changed as f64 / bytes.max(1) as f64, samples })
     }
 
     fn windows(&self, [start, end]: [u64; 2], tokenizer: &Tokenizer, frame: &Frame, limit: u64) -> Result<Samples> {
