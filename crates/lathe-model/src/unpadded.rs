@@ -14,7 +14,7 @@ use lathe_ops::buffer::Buf;
 pub struct Unpadded {
     /// Tokens of each sequence.
     lengths: Vec<usize>,
-    /// The rows [R] of real tokens among all.
+    /// The rows `[R]` of real tokens among all.
     places: Vec<usize>,
     /// B * T
     all: usize,
@@ -44,7 +44,7 @@ impl Unpadded {
         self.lengths.iter().copied().max().unwrap_or(0)
     }
 
-    /// The rows [R] of real tokens among all.
+    /// The rows `[R]` of real tokens among all.
     pub fn places(&self) -> &[usize] {
         &self.places
     }
@@ -59,7 +59,7 @@ impl Unpadded {
         self.lengths.iter().flat_map(|&len| 0..len).collect()
     }
 
-    /// What stands at real tokens, [R], of [B, T].
+    /// What stands at real tokens, `[R]`, of [B, T].
     pub fn pick<T: Copy>(&self, x: &[T]) -> Vec<T> {
         self.places.iter().map(|&place| x[place]).collect()
     }

@@ -172,7 +172,7 @@ pub struct Inputs<'a> {
     pub distances: Option<&'a [f32]>,
     /// [B, S]: true where a key is a real token, false where it is padding; without it all are real.
     pub padding: Option<&'a [bool]>,
-    /// [B]: tokens of each sequence, at most T, which is S. Rows of queries, keys, values and of the output then stand one
+    /// `[B]`: tokens of each sequence, at most T, which is S. Rows of queries, keys, values and of the output then stand one
     /// after the other, without padding, and `batch_stride` says nothing; a head's probabilities are as many squared.
     pub lengths: Option<&'a [usize]>,
 }

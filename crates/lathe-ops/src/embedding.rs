@@ -33,7 +33,7 @@ pub fn add_positions(table: &[f32], width: usize, len: usize, first: usize, x: &
     });
 }
 
-/// x[i] += table[places[i]]: learned positions of rows that are anywhere.
+/// `x[i] += table[places[i]]`: learned positions of rows that are anywhere.
 pub fn add_rows(table: &[f32], width: usize, places: &[u32], x: &mut [f32]) {
     parallel::rows(x, width, |row, x| {
         let from = &table[places[row] as usize * width..][..width];
