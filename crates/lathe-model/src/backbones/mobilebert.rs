@@ -34,7 +34,8 @@ const KEYS: &[OwnKey] = &[
     encoder::segments("2"),
     encoder::HEAD,
     encoder::POOLING,
-    encoder::LABELS, encoder::CLASSIFIER_DROPOUT,
+    encoder::LABELS,
+    encoder::CLASSIFIER_DROPOUT,
     OwnKey::new("norm_kind", KeyKind::Word, Some("scale"), "norm of blocks and embedding: layer, or scale, a gain and a bias alone [scale]"),
     OwnKey::new("classifier_activation", KeyKind::Flag, Some("true"), "the vector of a text is tanh(W x + b) of its first token, not that token itself [true]"),
 ];
